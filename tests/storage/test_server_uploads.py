@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from peerd.storage.uploading import sending
 from peerd.store.files import resumable_uploads, uploads
 from peerd.store.files.buckets import get_bucket
 from peerd.testing import eventually
+from peerd.web import file_uploads
 from peerd.web.file_uploads import MOST_UPLOADS
 from tests.storage.breaking import ALL, MIB, breaking_server, got, interrupted, parts_of, put, unfinished, with_digest
 from tests.storage.nodes import SECRET, StorageCluster
@@ -308,3 +311,39 @@ def test_an_upload_of_s3_is_none_of_these(http: httpx.Client, program: Client, c
         assert put_part.json()["code"] == "UploadGone"
         query: dict[str, Any] = {"size": 1, "blake3": "0" * 64}
         assert http.post(f"/uploads/{of_s3.id}", params=query).json()["code"] == "UploadGone"
+
+
+def begin_slowly(address: str, secret: str, stack: ExitStack, key: str) -> socket.socket:
+    """A put whose client sends nothing more than one byte."""
+    host, port = address.removeprefix("http://").split(":")
+    slow = stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+    head = f"PUT {API}/files/films/{key} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {secret}\r\n"
+    slow.sendall(f"{head}content-length: 1000000\r\n\r\nx".encode())
+    return slow
+
+
+def test_slow_puts_of_one_token_leave_places_for_others(http: httpx.Client, address: str, program: Client) -> None:
+    slow_token = program.tokens.create("slow", [WRITE]).secret
+    with ExitStack() as stack:
+        slow = [begin_slowly(address, slow_token, stack, f"{number}") for number in range(MOST_UPLOADS + 4)]
+
+        def refused() -> int:
+            return len(select.select(slow, [], [], 0)[0])
+
+        eventually(lambda: refused() == len(slow) - MOST_UPLOADS // 2, 30)
+        assert {one.recv(12) for one in select.select(slow, [], [], 0)[0]} == {b"HTTP/1.1 503"}
+        assert http.put("/files/films/quick", content=b"quick").status_code == 201
+
+
+def test_a_put_that_arrives_too_slowly_is_aborted(
+    address: str, secret: str, program: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_uploads, "SLOWEST", 2**40)
+    monkeypatch.setattr(file_uploads, "PATIENCE", 0.2)
+    with ExitStack() as stack:
+        slow = begin_slowly(address, secret, stack, "slow")
+        answer = b"".join(iter(lambda: slow.recv(65_536), b"")).lower()
+    assert b" 503 " in answer.splitlines()[0]
+    assert b"connection: close" in answer
+    assert b"less than" in answer
+    assert program.files.list("films").files == []

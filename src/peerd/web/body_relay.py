@@ -9,27 +9,29 @@ from typing import Final, TypeVar
 
 from fastapi import Request, Response
 
+from peerd.domain.access import Actor
 from peerd.domain.errors import PeerdError
-from peerd.web.file_uploads import FileUploads, UploadSource, drain
+from peerd.web.file_uploads import FileUploads, UploadAborted, UploadSource, drain
 from peerd.web.problems import error_response
 
 T = TypeVar("T")
 _uploads: Final = FileUploads()
 
 
-async def relay(function: Callable[[], T]) -> T:
-    """Call what waits for a node in a thread. Raises TooManyUploads."""
-    async with _uploads.place() as threads:
+async def relay(actor: Actor, function: Callable[[], T]) -> T:
+    """Call what waits for a node in a thread, for an actor. Raises TooManyUploads."""
+    async with _uploads.place(actor) as threads:
         return await asyncio.get_running_loop().run_in_executor(threads, function)
 
 
 async def relay_body(
-    request: Request, function: Callable[[UploadSource], T], answer: Callable[[T], Response]
+    request: Request, actor: Actor, function: Callable[[UploadSource], T], answer: Callable[[T], Response]
 ) -> Response:
     """Call what sends the body of a request on, in a thread that reads it.
 
     Args:
         request: whose body it is.
+        actor: that has sent it.
         function: reads the body.
         answer: makes the response of the result.
 
@@ -39,11 +41,11 @@ async def relay_body(
     """
     source = UploadSource(request, asyncio.get_running_loop())
     try:
-        async with _uploads.place() as threads:
+        async with _uploads.place(actor) as threads:
             result = await source.run(threads, partial(function, source))
     except PeerdError as error:
         refused = error_response(error)
-        if not await drain(request, source):
+        if isinstance(error, UploadAborted) or not await drain(request, source):
             refused.headers["connection"] = "close"
         return refused
     return answer(result)

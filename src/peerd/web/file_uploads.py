@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -13,11 +14,16 @@ from typing import Final, TypeVar
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from peerd.domain.access import Actor, ActorKind
 from peerd.domain.errors import PeerdError
 
 T = TypeVar("T")
 MOST_UPLOADS: Final = 16
 """Uploads that a process relays at the same time: each has a thread, and a mebibyte."""
+SLOWEST: Final = 16 * 1024
+"""Bytes in a second that a client must send, over each mebibyte: it holds a place that others wait for."""
+PATIENCE: Final = 30.0
+"""Seconds that a mebibyte may take beyond that."""
 DRAINED: Final = 16 * 1024 * 1024
 """Bytes of a refused body that are read, so that its client gets the answer."""
 DRAINED_WITHIN: Final = 5.0
@@ -25,37 +31,42 @@ DRAINED_WITHIN: Final = 5.0
 
 
 class TooManyUploads(PeerdError):
-    """A process relays as many uploads as it may."""
+    """A process relays as many uploads as it may, or as many of one actor."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        super().__init__(f"this process receives {most} files already; put it again in a moment")
+    def __init__(self, running: int) -> None:
+        self.running = running
+        super().__init__(f"this process receives {running} files already; put it again in a moment")
 
 
 class UploadAborted(PeerdError):
-    """The client of an upload has gone, or the process ends. Nothing was stored."""
+    """The client of an upload has gone or sends too slowly, or the process ends. Nothing was stored."""
 
     def __init__(self) -> None:
-        super().__init__("the upload was aborted, and nothing was stored; put it again")
+        slow = f"its client has gone, or has sent less than {SLOWEST:,} bytes in a second"
+        super().__init__(f"the upload was aborted, and nothing was stored: {slow}; put it again")
 
 
 class FileUploads:
-    """The uploads of this process, each with a thread."""
+    """The uploads of this process, each with a thread.
+
+    An actor has at most as many as are free, so that one alone has half of them, and leaves places for others.
+    """
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(MOST_UPLOADS, thread_name_prefix="peerd-upload")
-        self._count = 0
+        self._running: Counter[tuple[ActorKind, str]] = Counter()
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[ThreadPoolExecutor]:
+    async def place(self, actor: Actor) -> AsyncIterator[ThreadPoolExecutor]:
         """The threads, of which one is free. Raises TooManyUploads."""
-        if self._count >= MOST_UPLOADS:
-            raise TooManyUploads(MOST_UPLOADS)
-        self._count += 1
+        who, running = (actor.kind, actor.name), self._running.total()
+        if self._running[who] >= MOST_UPLOADS - running:
+            raise TooManyUploads(running)
+        self._running[who] += 1
         try:
             yield self._threads
         finally:
-            self._count -= 1
+            self._running -= Counter((who,))
 
 
 class UploadSource:
@@ -100,11 +111,12 @@ class UploadSource:
             yield data
 
     async def _receive(self, size: int) -> bytes:
-        while len(self._buffer) < size and not self.is_received:
-            try:
-                self._buffer += await anext(self._stream)
-            except StopAsyncIteration:
-                self.is_received = True
+        async with asyncio.timeout(PATIENCE + size / SLOWEST):
+            while len(self._buffer) < size and not self.is_received:
+                try:
+                    self._buffer += await anext(self._stream)
+                except StopAsyncIteration:
+                    self.is_received = True
         data = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
         return data

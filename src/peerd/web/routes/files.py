@@ -77,7 +77,7 @@ async def put(request: Request, bucket: BucketName, key: FileKey, client: AioCli
         path, options = path_of(request, bucket, key), options_of(request)
         return _files_of(client).put_with(cast("IO[bytes]", source), path, options)
 
-    return await relay_body(request, store, _stored)
+    return await relay_body(request, client.actor, store, _stored)
 
 
 @router.get("/{bucket}/{key:path}", responses=GET_ERRORS, response_class=Response)

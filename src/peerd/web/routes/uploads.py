@@ -87,7 +87,7 @@ async def list_uploads_of_key(
     request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency
 ) -> list[UploadOfKeyView]:
     """The uploads of a key that have not ended, the one with the most bytes first."""
-    found = await relay(partial(_relay_of(client).of_key, path_of(request, bucket, key)))
+    found = await relay(client.actor, partial(_relay_of(client).of_key, path_of(request, bucket, key)))
     return [UploadOfKeyView(id=one.id, received=one.received, source=one.source, is_lost=one.is_lost) for one in found]
 
 
@@ -101,13 +101,15 @@ async def begin_upload(
 ) -> UploadView:
     """Begin an upload. Headers as those of a put; the BLAKE3 goes with the completion."""
     path, options = path_of(request, bucket, key), _options_of(request)
-    return UploadView.of(await relay(partial(_relay_of(client).begin, path, options, **wanted.model_dump())))
+    return UploadView.of(
+        await relay(client.actor, partial(_relay_of(client).begin, path, options, **wanted.model_dump()))
+    )
 
 
 @router.get("/{upload_id}", responses=ERRORS)
 async def show_upload(upload_id: UploadId, client: AioClientDependency) -> UploadView:
     """How many bytes of an upload are durable, by the node that has them; or the file that it has become."""
-    return UploadView.of(await relay(partial(_relay_of(client).show, upload_id)))
+    return UploadView.of(await relay(client.actor, partial(_relay_of(client).show, upload_id)))
 
 
 @router.put(
@@ -124,7 +126,7 @@ async def put_part(
         count = _count_of(request)
         return _relay_of(client).send(upload_id, wanted.offset, count, _blocks(source, count + DIGEST))
 
-    return await relay_body(request, send, lambda upload: _json(UploadView.of(upload)))
+    return await relay_body(request, client.actor, send, lambda upload: _json(UploadView.of(upload)))
 
 
 @router.post(
@@ -136,7 +138,7 @@ async def complete_upload(
     upload_id: UploadId, client: AioClientDependency, wanted: Annotated[CompletionQuery, Query()], response: Response
 ) -> UploadView:
     """Make a file of an upload; after it was done, the answer is the same again, for a week."""
-    completed = await relay(partial(_relay_of(client).complete, upload_id, wanted.size, wanted.blake3))
+    completed = await relay(client.actor, partial(_relay_of(client).complete, upload_id, wanted.size, wanted.blake3))
     if completed.file is None:
         response.status_code = HTTPStatus.ACCEPTED
     return UploadView.of(completed)
