@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -112,15 +111,3 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
     assert [line.split()[0] for line in followed] == ["10", "31"]
     assert "queues.pause" in followed[1]
     assert peerd("audit", "--follow", "--after", "7", status=1).err
-
-
-@pytest.mark.slow
-def test_an_address_that_other_machines_reach_needs_a_user(peerd: Peerd, tmp_path: Path) -> None:
-    (tmp_path / "peerd.toml").write_text(
-        '[database]\nurl = "sqlite:///own.sqlite"\n[web.dashboard]\napp = "peerd.web:app"\nbind = ":8081"\n'
-    )
-    assert (
-        ":8081 can be reached from other machines, and the API has no users" in peerd("check", "--json", status=1).out
-    )
-    peerd("users", "add", "ann", "--password-stdin", stdin=PASSWORD)
-    assert peerd("check", "--json").json["problems"] == []

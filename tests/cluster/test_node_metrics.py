@@ -120,7 +120,8 @@ def test_a_client_of_a_node_works_and_its_events_go_on_when_the_process_is_repla
 ) -> None:
     sockets = control_client.status(node.run_directory)["sockets"]
     [socket] = [one for one in sockets if "web.sock" in one["bind"]]
-    with Client(f"unix:{socket['addresses'][0]}") as client:
+    token = cluster.client.tokens.create("test", ["operate", "enqueue"]).secret
+    with Client(f"unix:{socket['addresses'][0]}", token=token) as client:
         job = client.enqueue("video", name="transcode", unique="a")
         assert client.tasks.get(job.id) == cluster.client.tasks.get(job.id)
         events = client.events("task", tasks=[job.id])

@@ -8,9 +8,11 @@ import signal
 import socket
 import sys
 import tomllib
-import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 
 from peerd import Client
@@ -32,20 +34,26 @@ def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(generated_sample(tmp_path_factory.mktemp("clip"), CLIP_SECONDS).path)
 
 
-def read(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return str(answer.read().decode())
+@contextmanager
+def logged_in(address: str, name: str, password: str) -> Iterator[httpx.Client]:
+    """A browser of the dashboard."""
+    with httpx.Client(base_url=address, follow_redirects=True, timeout=60) as browser:
+        assert browser.post("/login", data={"name": name, "password": password}).status_code == 200
+        yield browser
 
 
-def address_of(demo: RunningDemo) -> str:
-    """The dashboard's address, as soon as it is printed."""
+def login_of(demo: RunningDemo) -> tuple[str, str, str]:
+    """The dashboard's address and its login, as soon as they are printed."""
+    login = r"(http://127\.0\.0\.1:\d+/) \(log in as (\S+), password (\S+)\)"
 
-    def find() -> str | None:
+    def find() -> tuple[str, str, str] | None:
         assert demo.process.poll() is None, demo.err
-        found = re.search(r"The dashboard is open, served by demo-a\S*: (http://127\.0\.0\.1:\d+/)", demo.out)
-        return found and found[1]
+        found = re.search(rf"The dashboard is open, served by demo-a\S*: {login}", " ".join(demo.out.split()))
+        return None if found is None else (found[1], found[2], found[3])
 
-    return str(eventually(find, timeout=240, message=lambda: demo.out + demo.err))
+    found = eventually(find, timeout=240, message=lambda: demo.out + demo.err)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("server_database", ["mysql"], indirect=True)
@@ -53,9 +61,10 @@ def test_a_killed_workers_task_is_finished_the_dashboard_has_something_on_each_p
     tmp_path: Path, server_database: str, clip: str
 ) -> None:
     options = ("--open", "--tasks", "2", "--input", clip, "--database", server_database)
-    with running_demo(tmp_path, *options) as demo, Client(server_database) as client:
-        address = address_of(demo)
-        assert "<h1>Overview" in read(address)
+    with running_demo(tmp_path, *options) as demo, Client(server_database) as client, ExitStack() as afterwards:
+        address, *login = login_of(demo)
+        browser = afterwards.enter_context(logged_in(address, *login))
+        assert "<h1>Overview" in browser.get("/").text
         eventually(lambda: f"The dashboard: {address}" in demo.out, timeout=240)  # again, after the summary
         eventually(lambda: "Tasks → a running one → Show the stack" in demo.out)  # it is written line by line
         first = client.tasks.list(limit=100)[-2:]
@@ -74,14 +83,15 @@ def test_a_killed_workers_task_is_finished_the_dashboard_has_something_on_each_p
             return {f"{task.status} {task.name}{damaged.get(task.id, '')}" for task in tasks}
 
         eventually(lambda: seen() >= SEEN, timeout=240)
-        assert "-poster" in read(f"{address}schedules")
-        assert "demo-b" in read(f"{address}nodes")
-        assert "dead" in read(f"{address}alerts?shown=all")
+        assert "-poster" in browser.get("/schedules").text
+        assert "demo-b" in browser.get("/nodes").text
+        assert "dead" in browser.get("/alerts?shown=all").text
         demo.process.terminate()
         assert demo.process.wait(60) == 0, demo.err
         assert "The nodes have stopped" in demo.out
         assert demo.processes() == []
         assert list(demo.temporary.iterdir()) == []
+        assert client.users.list() == []
         tasks = client.tasks.list(limit=100)
         assert all(task.finished for task in tasks)
         assert [task for task in tasks if task.status == "canceled" and task.error == "the demo has ended"]
@@ -93,7 +103,8 @@ def test_after_a_demo_that_did_not_succeed_the_logs_stay(tmp_path: Path, clip: s
         eventually(lambda: demo.out.rstrip().endswith("}"), timeout=60, message=lambda: demo.err)
         ending = json.loads(demo.out)
         assert (ending["well"], len(ending["tasks"])) == (False, 2)
-        assert "<h1>Overview" in read(ending["dashboard"])
+        with logged_in(**ending["dashboard"]) as browser:
+            assert "<h1>Overview" in browser.get("/").text
         demo.process.send_signal(signal.SIGINT)
         assert demo.process.wait(60) == 1
         assert "the demo did not end as expected" in demo.err

@@ -25,6 +25,7 @@ from peerd.store.schema.tables import nodes as node_table
 from tests.pages.addresses import NODE, SCHEDULE
 from tests.store.file_steps import Catalogue
 from tests.support.quick_passwords import quick_passwords
+from tests.support.served_api import everyone
 from tests.web.access_world import PASSWORD, serving
 from tests.web.conftest import add_users, filled_file
 
@@ -94,8 +95,8 @@ def add_history(connection: sa.Connection, node_id: int, incarnation: str) -> No
 
 @pytest.fixture
 def address(client: Client) -> Iterator[str]:
-    """The URL of the app, where there are no users."""
-    with serving(client) as address:
+    """The URL of the app, in a site on which everyone may do everything."""
+    with serving(client, authenticate=everyone) as address:
         yield address
 
 

@@ -72,11 +72,6 @@ def test_a_page_without_a_session_leads_to_the_login_and_back(visit_as: Visit) -
     assert "Log in" in http.get(answer.headers["location"]).text
 
 
-def test_without_users_there_is_no_login(visitor: httpx.Client) -> None:
-    answer = visitor.get("/login?next=/queues")
-    assert (answer.status_code, answer.headers["location"]) == (303, "/queues")
-
-
 def test_what_was_done_can_be_undone(visitor: httpx.Client) -> None:
     for path, given, undo in (
         ("/tasks/1/cancel", {}, "/tasks/1/retry"),

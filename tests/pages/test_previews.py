@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.config.settings import AccessSettings
 from peerd.store.schema.tables import tasks
+from tests.support.served_api import everyone
 from tests.web.access_world import serving
 
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d4948445200000001000000010806000000") + b"rest"
@@ -39,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def http(client: Client, folder: Path) -> Iterator[httpx.Client]:
     with (
-        serving(client, AccessSettings(preview_folders=(folder,))) as address,
+        serving(client, AccessSettings(preview_folders=(folder,)), authenticate=everyone) as address,
         httpx.Client(base_url=address, headers={"origin": address}) as http,
     ):
         yield http

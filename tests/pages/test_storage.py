@@ -20,6 +20,7 @@ from tests.pages.addresses import FILE, NODE
 from tests.pages.test_pages import parse
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.file_steps import Catalogue
+from tests.support.served_api import everyone
 from tests.web.access_world import serving
 
 HOSTILE_KEY = "2026/<script>hit()<b>\u202e\x1b[31m \r\n{{7777*7}}'\".mov"
@@ -140,7 +141,7 @@ def test_the_navigation_leads_to_storage_only_where_it_is_used(client: Client, *
     run(client, sa.delete(disks))
     if not used:
         run(client, sa.delete(file_buckets))
-    with serving(client) as address, httpx.Client(base_url=address) as http:
+    with serving(client, authenticate=everyone) as address, httpx.Client(base_url=address) as http:
         links = parse(http.get("/queues")).links
         assert [one in links for one in ("/storage", "/files", "/disks")] == [used] * 3
 
@@ -155,7 +156,7 @@ def test_a_download_is_an_attachment_also_when_one_copy_is_damaged(client: Clien
         nodes[0].served(),
         nodes[1].served(),
         Client(url, secret=SECRET) as program,
-        serving(program) as address,
+        serving(program, authenticate=everyone) as address,
         httpx.Client(base_url=address) as http,
     ):
         cluster = StorageCluster(catalogue, nodes)

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
-from peerd import Client
+from peerd import Actor, Client
+from peerd.domain.access import ALL_RIGHTS
 from peerd.web import create_app
+from peerd.web.access.authentication import Authenticate
 from peerd.web.dependencies import ACCESS_STATE
 from peerd.web.events.hub import EventHub
 from peerd.web.log_streams import LogStreams
@@ -21,6 +23,11 @@ from peerd.web.metrics import SnapshotReader
 
 QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 """Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
+
+
+def everyone(_: Request) -> Actor:
+    """The login of a site on which everyone may do everything."""
+    return Actor(name="everyone", rights=ALL_RIGHTS)
 
 
 class ShownApp:
@@ -32,8 +39,8 @@ class ShownApp:
 
     @classmethod
     @contextmanager
-    def served(cls) -> Iterator[ShownApp]:
-        app = create_app()
+    def served(cls, authenticate: Authenticate | None = None) -> Iterator[ShownApp]:
+        app = create_app(authenticate=authenticate)
         with served(app) as address:
             yield cls(app, address)
 

@@ -17,6 +17,7 @@ from peerd.config.settings import AccessSettings, WebSettings
 from peerd.domain.errors import RequestFailed
 from peerd.runtime.observability.events import EventBus
 from peerd.web import create_app
+from peerd.web.access.authentication import Authenticate
 from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
 from peerd.web_server.server import WebServer
 
@@ -33,6 +34,7 @@ def serving(
     *,
     proxies: tuple[str, ...] = (),
     listener: Callable[[Any], None] | None = None,
+    authenticate: Authenticate | None = None,
 ) -> Iterator[str]:
     """The address of the API of a client, with settings of its node, on peerd's own web server in a thread."""
 
@@ -43,7 +45,9 @@ def serving(
     draining, stop, ready = asyncio.Event(), asyncio.Event(), threading.Event()
     process = SimpleNamespace(client=client, draining=draining, messenger=SimpleNamespace(request=no_agent))
     state: dict[str, Any] = {"peerd": process, NODE_ACCESS_STATE: NodeAccess(access or AccessSettings())}
-    server = WebServer(create_app(), web, state, EventBus(*([listener] if listener is not None else [])))
+    server = WebServer(
+        create_app(authenticate=authenticate), web, state, EventBus(*([listener] if listener is not None else []))
+    )
     loop = asyncio.new_event_loop()
 
     async def serve(listening: socket.socket) -> None:

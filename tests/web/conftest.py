@@ -16,7 +16,7 @@ from peerd import Client, Role
 from peerd.store.access.users import add_user
 from tests.support.migrated_databases import MigratedDatabases
 from tests.support.quick_passwords import quick_hash, quick_passwords
-from tests.support.served_api import ShownApp
+from tests.support.served_api import ShownApp, everyone
 from tests.web.access_world import PASSWORD
 
 __all__ = ["quick_passwords"]  # the fixture
@@ -51,7 +51,7 @@ def users(client: Client) -> Client:
 @pytest.fixture(scope="module")
 def shown_app() -> Iterator[ShownApp]:
     """The app, which a thread serves."""
-    with ShownApp.served() as app:
+    with ShownApp.served(everyone) as app:
         yield app
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -16,10 +15,7 @@ from peerd.domain.access import ActorKind
 from peerd.runtime.observability import events
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.web import create_app
-from peerd.web.access.exposure import find_exposure
-from peerd.web_server.lifespan import Lifespan, StartupFailed
-from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
-from tests.web.access_world import API, HOST, bearer, problem, serving
+from tests.web.access_world import API, HOST, PASSWORD, bearer, log_in, problem, serving
 
 HEADER = "x-remote-user"
 SSO = AccessSettings(allowed_hosts=(HOST,), proxy_user_header=HEADER)
@@ -35,36 +31,19 @@ def get(address: str, path: str = "/session", headers: Any = None) -> httpx.Resp
     return httpx.get(f"{address}{API}{path}", headers=headers)
 
 
-def test_without_users_the_machine_itself_does_everything_but_make_the_first_one(client: Client) -> None:
-    with serving(client, proxies=PROXY) as address:
-        shown = get(address).json()
-        assert (shown["kind"], {*shown["rights"]}) == ("local", {*map(str, Right)})
-        eve = {"name": "eve", "role": "admin", "password": "a long password"}
-        for body, path in ((eve, "/users"), ({"name": "t", "rights": ["admin"]}, "/tokens")):
-            assert problem(httpx.post(f"{address}{API}{path}", json=body)) == (403, "NotPermitted")
-        assert [*client.users.list(), *client.tokens.list()] == []
-        from_elsewhere = {"x-forwarded-for": "192.0.2.1"}
-        assert problem(get(address, "/tasks", from_elsewhere)) == (403, "Forbidden")
-        client.tokens.create("first", ["view"])
-        assert problem(get(address, "/tasks")) == (401, "Unauthorized"), "from the next request on"
-        client.tokens.revoke(client.tokens.list()[0].id)
-        assert problem(get(address, "/tasks")) == (401, "Unauthorized"), "a revoked token opens nothing"
+PASSWORD_FIELD = 'name="password"'
 
 
-async def test_a_process_that_others_reach_does_not_start_without_users(client: Client) -> None:
-    exposed = NodeAccess(AccessSettings(), ("0.0.0.0:8080",))
-    process = SimpleNamespace(client=client)
-    state = {"peerd": process, NODE_ACCESS_STATE: exposed}
-    assert "peerd users add" in str(await find_exposure(state))
-    with pytest.raises(StartupFailed, match=r"0\.0\.0\.0:8080, and the API has no users"):
-        await Lifespan(create_app(), state, lambda _: None).startup()
-    for other in (NodeAccess(AccessSettings()), NodeAccess(SSO, exposed.exposed)):
-        assert await find_exposure({"peerd": process, NODE_ACCESS_STATE: other}) is None
-    client.users.add("ann", "admin")
-    assert await find_exposure(state) is None
-    lifespan = Lifespan(create_app(), state, lambda _: None)
-    await lifespan.startup()
-    await lifespan.shutdown()
+def test_without_users_nothing_is_served_and_the_page_says_how_the_first_one_is_made(client: Client) -> None:
+    with serving(client) as address:
+        for headers in ({}, {"host": "127.0.0.1:8080"}):  # as a proxy of this machine sends it for anybody
+            assert problem(get(address, "/tasks", headers)) == (401, "Unauthorized")
+        assert httpx.get(f"{address}/").headers["location"] == "/login?next=%2F"
+        page = httpx.get(f"{address}/login").text
+        assert ("peerd users add NAME --role admin" in page, PASSWORD_FIELD in page) == (True, False)
+        client.users.add("ann", "admin", PASSWORD)
+        assert PASSWORD_FIELD in httpx.get(f"{address}/login").text
+        assert log_in(address, "ann").get("/tasks").status_code == 200
 
 
 async def test_a_websocket_is_closed_and_a_route_without_an_actor_is_not_served(users: Client) -> None:

@@ -50,8 +50,6 @@ class ActorKind(StrEnum):
     """A program that has the database's password."""
     CLI = "cli"
     """The command line, which has it too."""
-    LOCAL = "local"
-    """A program of the API's own machine, where there are no users."""
     USER = "user"
     TOKEN = "token"  # noqa: S105 - no password
     PROXY = "proxy"

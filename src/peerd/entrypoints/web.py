@@ -43,7 +43,7 @@ def web(payload: Mapping[str, Any]) -> Service:
         ScheduleRunExecutor(process, import_object, events)
         telemetry.attach(process)
 
-    access = NodeAccess.of(settings.access, given)
+    access = NodeAccess(settings.access)
     service = WebService(app, given, database, events, client, attach, access, settings.node.run_directory)
     return AlertingService(with_error_hook(service, settings, events), events)
 

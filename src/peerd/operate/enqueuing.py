@@ -126,9 +126,9 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         return _traced(new) if self._mode.is_traced else (None, new)
 
     def _idempotency_owner(self) -> str:
-        """A key is of the actor that sent it; programs and the machine of an API without users share theirs."""
+        """A key is of the actor that sent it; programs share theirs."""
         actor = self._actor
-        return "" if actor.kind in {ActorKind.PYTHON, ActorKind.CLI, ActorKind.LOCAL} else f"{actor.kind} {actor.name}"
+        return "" if actor.kind in {ActorKind.PYTHON, ActorKind.CLI} else f"{actor.kind} {actor.name}"
 
 
 def enqueue_within(connection: Connection | Session, new: NewTask, find_task: FindTask, notifier: Notifier) -> Job:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.access import ActorKind, Right
-from peerd.domain.errors import InvalidTask, NotPermitted
+from peerd.domain.access import Right
+from peerd.domain.errors import InvalidTask
 from peerd.domain.file_access import FileAccessKey, FileRights, parse_scopes
 from peerd.domain.file_errors import InvalidFile, NoClusterSecret
 from peerd.domain.quoting import quoted
@@ -62,7 +62,6 @@ class FileKeyOperations(OperationGroup[Mode]):
 
         Raises:
             InvalidFile: one of them cannot be.
-            NotPermitted: the request is one of an API without users.
             NoClusterSecret: there is no secret of the cluster, of which secrets of keys are made.
 
         >>> from peerd import Client
@@ -71,9 +70,6 @@ class FileKeyOperations(OperationGroup[Mode]):
         ...     made.key.scopes, len(made.secret)
         (('backups/laptop/',), 43)
         """
-        if self._actor.kind is ActorKind.LOCAL:  # any program of the machine could give itself lasting access
-            reason = "without users, an access key is made where the database is: peerd files keys create"
-            raise NotPermitted(self._actor.name, "files.keys.create", reason)
         if not isinstance(name, str):
             raise InvalidFile("name", f"{quoted(name)} is no text")
         given = _parse_rights(rights)

@@ -11,7 +11,7 @@ from peerd.domain.file_errors import InvalidFile
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.operate.users import checked_name, require_not_first
+from peerd.operate.users import checked_name
 from peerd.store.access import tokens
 from peerd.store.access.states import State, token_state
 from peerd.store.access.tokens import ApiToken, NewToken
@@ -55,9 +55,7 @@ class TokenOperations(OperationGroup[Mode]):
 
         Raises:
             InvalidAccess: one of them cannot be.
-            NotPermitted: as for ``users.add``.
         """
-        require_not_first(self._actor, "tokens.create")
         given, restricted_to = _parse_rights(rights), _parse_queues(queues)
         if restricted_to is not None and Right.ADMIN in given:
             raise InvalidAccess("queues", "a token with the right admin cannot be restricted to queues")

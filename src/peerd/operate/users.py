@@ -6,8 +6,8 @@ import unicodedata
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.access import Actor, ActorKind, Right, Role
-from peerd.domain.errors import InvalidAccess, InvalidTask, NotPermitted
+from peerd.domain.access import Right, Role
+from peerd.domain.errors import InvalidAccess, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, check_text
 from peerd.operate import passwords
@@ -31,7 +31,7 @@ class UserOperations(OperationGroup[Mode]):
 
     @operation(needs=Right.ADMIN)
     def add(self, name: str, role: Role | str, password: str | None = None) -> Query[User]:
-        """Add a user. From then on, the API does nothing without a login or a token.
+        """Add a user, which can log in from then on.
 
         Args:
             name: up to 200 printable characters.
@@ -41,9 +41,7 @@ class UserOperations(OperationGroup[Mode]):
         Raises:
             UserExists: the name is taken.
             InvalidAccess: the name, the role or the password cannot be.
-            NotPermitted: the API has no users; the first one is added where the database is: ``peerd users add``.
         """
-        require_not_first(self._actor, "users.add")
         own_name, own_role = checked_name(name), parse_role(role)
         given = None if password is None else passwords.checked(password)
         return Query("run", _add, own_name, own_role, given).acting_on("user", own_name, user_state, own_name)
@@ -94,16 +92,6 @@ class UserOperations(OperationGroup[Mode]):
     @property
     def _must_keep_an_admin(self) -> bool:
         return self._actor.way == "api"
-
-
-def require_not_first(actor: Actor, operation_name: str) -> None:
-    """Refuse a request of an API without users; raises `NotPermitted`.
-
-    Any program of its machine could make itself the admin of all others.
-    """
-    if actor.kind is ActorKind.LOCAL:
-        reason = "the first user or token is made where the database is: peerd users add, peerd tokens create"
-        raise NotPermitted(actor.name, operation_name, reason)
 
 
 def checked_name(name: object) -> str:

@@ -1,9 +1,8 @@
-"""What a request must be, whichever actor it comes from; and what it must be where there are no users.
+"""What a request must be, whichever actor it comes from.
 
 The name in the Host header is compared because a page of any site can make a browser send requests to 127.0.0.1 under
 that site's name (DNS rebinding). A page of another site can also send requests with the browser's rights; browsers say
-so in Sec-Fetch-Site and Origin. Without users, the API serves the machine that it runs on: the peer and the name are
-its own, and no proxy has forwarded the request.
+so in Sec-Fetch-Site and Origin.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from urllib.parse import parse_qsl
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from peerd.web.access.request_facts import SAFE_METHODS, address_of, host_of
+from peerd.web.access.request_facts import SAFE_METHODS, host_of
 
 SAME_ORIGIN: Final = ("same-origin", "none")
-FORWARDING_HEADERS: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "bearer"})
 
 
@@ -54,18 +52,6 @@ def refuse_cross_site(scope: Scope, headers: Headers) -> str | None:
     host = host_of(scope, headers)
     if headers.get("origin") not in {None, f"http://{host}", f"https://{host}"}:
         return "a page of another origin has sent this request"
-    return None
-
-
-def refuse_foreign(scope: Scope, headers: Headers) -> str | None:
-    """Why a request is refused where there are no users; None if it comes from this machine."""
-    peer = address_of(scope)
-    if peer is not None and not is_loopback(peer):  # a unix socket has no peer
-        return "without users, requests come from this machine only: peerd users add makes the first user"
-    if any(name in headers for name in FORWARDING_HEADERS):
-        return "a proxy has forwarded this request, and without users requests come from this machine only"
-    if not is_loopback(host_name(headers.get("host", ""))):
-        return "the name in the Host header is not this machine's, and without users requests are for it only"
     return None
 
 

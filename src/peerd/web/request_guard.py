@@ -15,7 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from peerd.domain.errors import PeerdError
 from peerd.web.access.app_access import AppAccess
 from peerd.web.access.authentication import AccessRefused, Authentication
-from peerd.web.access.exposure import find_exposure
 from peerd.web.access.request_facts import route_path
 from peerd.web.body_limits import BodyTooLarge, bounded, most_bytes
 from peerd.web.pages.headers import login_redirect
@@ -52,24 +51,11 @@ class RequestGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "lifespan":
-                await self._start(scope, receive, send)
+                await self._app(scope, receive, send)
             case "http":
                 await self._answer(scope, receive, send)
             case _:  # no route is a WebSocket
                 await send({"type": "websocket.close", "code": 1008})
-
-    async def _start(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse to start where other machines reach an API without users."""
-        received = [await receive()]
-        problem = await find_exposure(scope.get("state", {}))
-        if problem is not None:
-            await send({"type": "lifespan.startup.failed", "message": problem})
-            return
-
-        async def receive_again() -> Message:
-            return received.pop() if received else await receive()
-
-        await self._app(scope, receive_again, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:

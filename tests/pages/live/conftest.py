@@ -13,11 +13,11 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from peerd import Role
 from peerd.store.access.users import add_user
-from peerd.store.schema.tables import api_tokens, sessions, users
+from peerd.store.schema.tables import sessions, users
 from tests.pages.live.studio import Studio
 from tests.support.npm import install_packages
 from tests.support.quick_passwords import quick_hash
-from tests.web.access_world import PASSWORD
+from tests.web.access_world import PASSWORD, bearer
 
 AXE = Path(__file__).parent / "axe"
 CHROMIUM = ("chromium-headless-shell", "chromium")
@@ -56,9 +56,11 @@ class Open:
     Args:
         browser: the browser.
         address: the URL of the dashboard.
+        headers: of each request.
     """
 
-    def __init__(self, browser: Browser, address: str) -> None:
+    def __init__(self, browser: Browser, address: str, headers: dict[str, str] | None = None) -> None:
+        self._headers = headers
         self._browser = browser
         self._address = address
         self._opened: list[Page] = []
@@ -79,6 +81,7 @@ class Open:
             viewport={"width": width, "height": 900},
             color_scheme=theme,
             java_script_enabled=javascript,
+            extra_http_headers=self._headers,
             **options,
         )
         page = context.new_page()
@@ -111,9 +114,10 @@ class Open:
 
 
 @pytest.fixture
-def open_page(browser: Browser, studio: Studio) -> Iterator[Open]:
-    """Opens pages of the studio."""
-    pages = Open(browser, studio.address)
+def open_page(browser: Browser, studio: Studio, request: pytest.FixtureRequest) -> Iterator[Open]:
+    """Opens pages with a token of all rights; where the test has an `admin`, without one."""
+    headers = None if "admin" in request.fixturenames else bearer(studio.token)
+    pages = Open(browser, studio.address, headers)
     yield pages
     pages.close()
 
@@ -123,7 +127,7 @@ def admin(studio: Studio) -> Iterator[str]:
     """The name of a user; afterwards there are no users again."""
     studio.client.database.run(add_user, "ann", Role.ADMIN, quick_hash(PASSWORD))
     yield "ann"
-    for table in (sessions, users, api_tokens):  # also those that are revoked, so that no login is asked for any more
+    for table in (sessions, users):
         studio.client.database.run(sa.Connection.execute, sa.delete(table))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from peerd import Client
+from peerd import Client, Right
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.histogram import Histogram
@@ -52,6 +52,7 @@ class Studio:
             node.wait_until_running()
         self.fill()
         self.fill_disks()
+        self.token = self.client.tokens.create("studio", list(Right)).secret
         return self
 
     @property

@@ -33,6 +33,7 @@ from tests.pages.live.studio import FAILED, WITHIN, Studio
 from tests.pages.live.test_users import log_in
 from tests.store.file_steps import Catalogue
 from tests.support.quick_passwords import quick_hash
+from tests.support.served_api import everyone
 from tests.web.access_world import PASSWORD, serving
 
 pytestmark = pytest.mark.slow
@@ -106,7 +107,7 @@ def test_how_files_are_kept_after_a_node_has_burnt(
 ) -> None:
     with Client(f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'archive.sqlite')}") as client:
         report = fill_archive(client)
-        with serving(client) as address:
+        with serving(client, authenticate=everyone) as address:
             open_page = Open(browser, address)
             for name, path, part, height in (
                 ("storage", "/storage", "#risks", 830),

@@ -31,7 +31,7 @@ COLUMNS = ("user", "role", "state", right("last login"))
 def list_users(context: CommandContext) -> None:
     """List all users."""
     users = context.client.users.list()
-    empty = "there are no users: the API serves this machine alone"
+    empty = "there are no users: peerd users add NAME --role admin makes the first one"
     context.print_result(users, lambda: _users_table(users, context.client.now()) if users else Text(empty))
 
 
@@ -81,7 +81,7 @@ def disable(
 
 @command(app)
 def remove(context: CommandContext, name: UserName) -> None:
-    """Remove a user and its sessions. Without users and tokens, the API serves this machine alone, without a login."""
+    """Remove a user and its sessions."""
     context.client.users.remove(name)
     context.print_result({"removed": name}, f"{name} is removed")
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from peerd.cli.errors import CommandError
 from peerd.domain.errors import PackageMissing
@@ -57,6 +57,17 @@ def require_dashboard(port: int | None) -> None:
         raise PackageMissing(" and ".join(missing), EXTRA)
     if port is not None:
         _require_free_port(port)
+
+
+class DashboardLogin(NamedTuple):
+    """The address of the dashboard, and with what one logs in."""
+
+    address: str
+    name: str
+    password: str
+
+    def __str__(self) -> str:
+        return f"{self.address} (log in as {self.name}, password {self.password})"
 
 
 def bind_address(port: int | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import signal
 import time
@@ -14,7 +15,7 @@ from rich.console import Group
 from rich.text import Text
 
 from peerd.cli.context import CommandContext
-from peerd.cli.demo.dashboard import wait_for_dashboard
+from peerd.cli.demo.dashboard import DashboardLogin, wait_for_dashboard
 from peerd.cli.demo.live_tasks import LiveTasks
 from peerd.cli.demo.sandbox import PIECE, DemoSandbox
 from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill, render_bars, render_line
@@ -22,6 +23,7 @@ from peerd.cli.demo.stop_signals import StopSignals
 from peerd.cli.demo.summary import DemoSummary
 from peerd.cli.errors import CommandError
 from peerd.cli.output.live_display import LiveDisplay
+from peerd.domain.access import Role
 from peerd.domain.call import Call
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
@@ -87,19 +89,20 @@ class DemoScript:
             with self._display:
                 source = self._copy_clip()
                 self._start_nodes()
-                address = self._wait_for_dashboard() if self._is_open else None
+                login = self._wait_for_dashboard() if self._is_open else None
                 ids = self._enqueue(source)
                 snapshot = self._watch(ids, began)
                 summary = DemoSummary.of(
-                    self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began, address
+                    self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began, login
                 )
-            if address is None:
+            if login is None:
                 self._sandbox.stop()
                 self._context.print_result(summary.as_json(), *summary.render())
             else:
                 with StopSignals() as signals:  # before the summary, which names Ctrl-C
                     self._context.print_result(summary.as_json(), *summary.render())
                     LiveTasks(self._context, self._client, self._sandbox, signals).run()
+                self._client.users.remove(login.name)
         return summary.succeeded
 
     def _copy_clip(self) -> str:
@@ -137,11 +140,14 @@ class DemoScript:
         names = " and ".join(node.name for node in self._sandbox.nodes)
         self._report(f"{names} are ready: each has a master, an agent, a manager and two video workers.")
 
-    def _wait_for_dashboard(self) -> str:
+    def _wait_for_dashboard(self) -> DashboardLogin:
         node = self._sandbox.dashboard_node
         address = wait_for_dashboard(node.run_directory, node.log)
-        self._report(f"The dashboard is open, served by {node.name}: {address}")
-        return address
+        password = secrets.token_urlsafe(9)
+        self._client.users.add(self._sandbox.queue, Role.ADMIN, password)
+        login = DashboardLogin(address, self._sandbox.queue, password)
+        self._report(f"The dashboard is open, served by {node.name}: {login}")
+        return login
 
     def _enqueue(self, source: str) -> list[int]:
         ids = []

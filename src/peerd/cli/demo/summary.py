@@ -12,7 +12,7 @@ from typing import Any, Self
 from rich.console import RenderableType
 from rich.text import Text
 
-from peerd.cli.demo.dashboard import EXTRA, missing_packages, open_command
+from peerd.cli.demo.dashboard import EXTRA, DashboardLogin, missing_packages, open_command
 from peerd.cli.demo.sandbox import DemoSandbox
 from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill
 from peerd.cli.output.formatting import STATUS_STYLES, first_line, format_elapsed
@@ -35,7 +35,7 @@ class DemoSummary:
     attempts: Mapping[int, Sequence[Attempt]]
     kill: WorkerKill | None
     seconds: float
-    dashboard: str | None
+    dashboard: DashboardLogin | None
 
     @classmethod
     def of(
@@ -45,7 +45,7 @@ class DemoSummary:
         snapshot: DemoSnapshot,
         kill: WorkerKill | None,
         seconds: float,
-        dashboard: str | None,
+        dashboard: DashboardLogin | None,
     ) -> Self:
         """Read the attempts of the tasks.
 
@@ -55,7 +55,7 @@ class DemoSummary:
             snapshot: the tasks at the end.
             kill: the worker that was killed.
             seconds: that the demo took.
-            dashboard: its URL, if the nodes go on with it.
+            dashboard: where it is, if the nodes go on with it.
         """
         attempts = {task.id: client.tasks.attempts(task.id) for task in snapshot.tasks}
         return cls(sandbox, snapshot, attempts, kill, seconds, dashboard)
@@ -98,7 +98,7 @@ class DemoSummary:
             "well": self.succeeded,
             "seconds": round(self.seconds, 1),
             "folder": self.sandbox.folder,
-            "dashboard": self.dashboard,
+            "dashboard": None if self.dashboard is None else self.dashboard._asdict(),
             "killed": None if self.kill is None else {"task": self.kill.task_id, "process": self.kill.process},
             "tasks": [
                 {"task": task, "place": self.snapshot.holder_of(task), "attempts": self.attempts[task.id]}
@@ -127,10 +127,10 @@ class DemoSummary:
             lines.append(Text.assemble("It needs an extra first: ", (f"pip install 'peerd[{EXTRA}]'", "bold")))
         return lines
 
-    def _render_sights(self, address: str) -> list[RenderableType]:
+    def _render_sights(self, login: DashboardLogin) -> list[RenderableType]:
         """The address again, and what to look at."""
         rows = [(Text(path, style="bold"), Text(what)) for path, what in self._sights()]
-        heading = Text.assemble("The nodes go on until Ctrl-C. The dashboard: ", (address, "bold"))
+        heading = Text.assemble("The nodes go on until Ctrl-C. The dashboard: ", (str(login), "bold"))
         return [Text(), heading, AlignedTable(("look at", wide("")), rows)]
 
     def _sights(self) -> list[tuple[str, str]]:

@@ -14,7 +14,6 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import to_command_error
 from peerd.cli.output.formatting import pluralize, sanitize
-from peerd.cli.project.check_access import check_exposure
 from peerd.cli.project.check_code import check_project_code
 from peerd.cli.project.check_files import check_privacy, check_writable_paths
 from peerd.cli.project.check_report import ConfigReport
@@ -66,7 +65,6 @@ def _run_checks(context: CommandContext) -> ConfigReport:
     check_writable_paths(settings, report)
     if not report.has_problem_in("database"):
         _check_database(settings, report)
-        check_exposure(settings, report)
     report.sort()
     return report
 

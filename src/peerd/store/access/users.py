@@ -13,7 +13,7 @@ from peerd.domain.access import Role
 from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
 from peerd.store.access.sessions import delete_sessions_of
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import api_tokens, users
+from peerd.store.schema.tables import users
 from peerd.store.statements.insert_new import insert_new
 
 
@@ -38,10 +38,9 @@ class Credentials(msgspec.Struct, frozen=True):
 HAS_PASSWORD: Final = users.c.password_hash.is_not(None)
 
 
-def has_access_rows(connection: Connection) -> bool:
-    """Whether there is a user or a token, of whatever state: then nothing is done without one."""
-    found = sa.select(sa.or_(sa.exists(sa.select(users.c.name)), sa.exists(sa.select(api_tokens.c.id))))
-    return bool(connection.execute(found).scalar())
+def has_users(connection: Connection) -> bool:
+    """Whether there is a user, of whatever state."""
+    return bool(connection.execute(sa.select(sa.exists(sa.select(users.c.name)))).scalar())
 
 
 def list_users(connection: Connection) -> list[User]:

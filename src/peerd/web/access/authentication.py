@@ -1,4 +1,4 @@
-"""Finds the actor of a request: by a token, the site's own login, a trusted proxy, a session, or the machine itself."""
+"""Finds the actor of a request: by a token, the site's own login, a trusted proxy, or a session."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from peerd.config.settings import AccessSettings
-from peerd.domain.access import ALL_RIGHTS, RIGHTS_OF, Actor, ActorKind
+from peerd.domain.access import RIGHTS_OF, Actor, ActorKind
 from peerd.domain.errors import InvalidAccess
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.users import checked_name
 from peerd.store.access.sessions import find_session, touch_session
 from peerd.store.access.tokens import find_token, touch_token
-from peerd.store.access.users import find_user, has_access_rows
+from peerd.store.access.users import find_user
 from peerd.web.access.request_facts import SAFE_METHODS, address_of, has_csrf_token, peer_of, session_of
-from peerd.web.request_checks import refuse_foreign
 
 Authenticate = Callable[[Request], Actor | Awaitable[Actor | None] | None]
 """A site's own login: the actor of a request, or None."""
@@ -74,12 +73,7 @@ class Authentication:
         session_id = session_of(scope, headers)
         if session_id is not None:
             return await self._actor_of_session(session_id, scope, headers, client)
-        if header is not None or await client.mode.execute(Query("read", has_access_rows)):
-            raise _unauthorized("log in, or send a token: Authorization: Bearer peerd_…")
-        refusal = refuse_foreign(scope, headers)
-        if refusal is not None:
-            raise AccessRefused(HTTPStatus.FORBIDDEN, "Forbidden", refusal)
-        return Actor(name="local", kind=ActorKind.LOCAL, rights=ALL_RIGHTS)
+        raise _unauthorized("log in, or send a token: Authorization: Bearer peerd_…")
 
     async def _actor_of_site(self, scope: Scope) -> Actor:
         assert self._site is not None

@@ -13,7 +13,7 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
-from peerd.store.access.users import has_access_rows
+from peerd.store.access.users import has_users
 from peerd.web.access.login import LoginRefused, LoginRequest, LoginService, close_session, require_session
 from peerd.web.access.request_facts import address_of, session_of
 from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
@@ -57,11 +57,8 @@ PASSWORD_FIELDS: Final = (
 
 
 async def show_login(page: PageRequest) -> Response:
-    """The form; after it, the viewer is where it wanted to be. Without users there is nothing to log in to."""
-    wanted = page.query.get("next")
-    if not await program_client(page.request).mode.execute(Query("read", has_access_rows)):
-        return page.redirect(safe_path(wanted) or "/")
-    return _login_form(page, wanted)
+    """The form; after it, the viewer is where it wanted to be. Without users it says how the first one is made."""
+    return await _login_form(page, page.query.get("next"))
 
 
 async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
@@ -70,13 +67,13 @@ async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     wanted = safe_path(given.get("next")) or "/"
     name = given.get("name", "")[:NAME_LIMIT]
     if not name.isprintable() or not name:
-        return _login_form(page, wanted, "type your name and your password", HTTPStatus.UNPROCESSABLE_ENTITY)
+        return await _login_form(page, wanted, "type your name and your password", HTTPStatus.UNPROCESSABLE_ENTITY)
     replaced = session_of(request.scope, request.headers)
     attempt = LoginRequest(name, given.get("password", "")[:MAX_LENGTH], address_of(request.scope), replaced)
     try:
         return await _open_session(page, attempt, wanted)
     except LoginRefused as refusal:
-        return _login_form(page, wanted, str(refusal), refusal.status)
+        return await _login_form(page, wanted, str(refusal), refusal.status)
 
 
 async def log_out(page: PageRequest, _: list[tuple[str, str]]) -> Response:
@@ -129,11 +126,13 @@ async def _open_session(page: PageRequest, attempt: LoginRequest, wanted: str) -
     return response
 
 
-def _login_form(
+async def _login_form(
     page: PageRequest, wanted: str | None, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK
 ) -> Response:
     back = safe_path(wanted) or "/"
-    return page.render("login.html", "Log in", status, fields=LOGIN_FIELDS, next=back, problem=problem)
+    is_possible = await program_client(page.request).mode.execute(Query("read", has_users))
+    fields = LOGIN_FIELDS if is_possible else ()
+    return page.render("login.html", "Log in", status, fields=fields, next=back, problem=problem)
 
 
 def _account(page: PageRequest, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
