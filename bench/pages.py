@@ -30,7 +30,7 @@ from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.web import create_app
 from peerd.web.pages.rendering import LIVE_HEADER
 from peerd.web.pages.subjects import Subject
-from tests.support.served_api import served
+from tests.support.served_api import everyone, served
 
 REPETITIONS: Final = 20
 PAUSE: Final = 1.1
@@ -197,7 +197,7 @@ def main(arguments: list[str]) -> None:
         fill_statistics(target)
         target.database.run(write_depths, target.database.read(sample_depths))
         print(f"{target.version}: {rows:,} tasks in {time.perf_counter() - began:.0f} s\n", flush=True)
-        with served(create_app(target.client)) as address:
+        with served(create_app(target.client, authenticate=everyone)) as address:
             measure_pages(target, address)
             measure_viewers(target, address)
 

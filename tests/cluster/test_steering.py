@@ -28,6 +28,7 @@ from peerd.testing import eventually, eventually_async
 from peerd.web import create_app
 from tests.cluster.cluster import WITHIN, WORKER, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster
+from tests.support.served_api import everyone
 
 SECRET = "a secret that all nodes share"
 FRAGILE = """
@@ -189,7 +190,7 @@ def test_the_command_line_of_one_node_steers_another(cluster: Cluster, one: Clus
 
 
 async def test_the_api_steers_nodes(cluster: Cluster, one: ClusterNode) -> None:
-    transport = httpx.ASGITransport(create_app(cluster.client))
+    transport = httpx.ASGITransport(create_app(cluster.client, authenticate=everyone))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1/api/v1", timeout=WITHIN) as http:
         asked = await http.post("/nodes/one/scale", json={"kind": "jobs", "count": 2})
         assert (asked.status_code, asked.json()["command"]) == (202, "scale")

@@ -9,9 +9,11 @@ import io
 import os
 import socket
 from collections.abc import Callable
+from http.client import HTTPConnection
 from itertools import repeat
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -159,6 +161,15 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         assert (again.status_code, again.json()["code"]) == (409, "FileConditionFailed")
         assert http.put("/files/films/x", content=b"", headers={"if-match": '"a"'}).status_code == 422
         assert http.put("/files/films/%ff", content=b"").json()["detail"] == "key: it is not UTF-8"
+        for key in ("li\nne", "line\n"):
+            feed = f"/files/films/{quote(key)}"
+            assert http.put(feed, content=b"x").json().get("key") == key
+            assert http.get(feed).content == b"x"
+            assert http.delete(feed).status_code == 204
+        raw = HTTPConnection(address.removeprefix("http://"))
+        raw.request("PUT", f"{API}/files/films/a%zz", b"", bearer(secret))  # httpx would send %25zz
+        assert raw.getresponse().status == 422
+        raw.close()
         assert [http.delete("/files/films/chunked").status_code for _ in range(2)] == [204, 404]
     assert [one.key for one in program.files.list("films").files] == ["a/b.html"]
 

@@ -19,7 +19,19 @@ def refuse(method: str = "GET", **headers: str) -> str | None:
 def test_hosts_of_this_machine_alone_are_answered() -> None:
     for host in ("localhost:8080", "[::1]:80", "127.9.9.9:1", "LOCALHOST"):
         assert refuse(host=host) is None, host
-    for host in ("", "[", "0", "127.0.0.1.evil.example", "localhost.evil.example:8080", "10.0.0.7", "[fe80::1]"):
+    for host in (
+        "127.0.0.1:8181@evil",
+        'localhost:"><script>',
+        "localhost:1:2",
+        "[::1]x",
+        "",
+        "[",
+        "0",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:8080",
+        "10.0.0.7",
+        "[fe80::1]",
+    ):
         assert "Host header" in str(refuse(host=host)), host
 
 

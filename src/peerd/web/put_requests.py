@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from urllib.parse import unquote
 
 import msgspec
 from fastapi import Path, Request
+from starlette.convertors import Convertor, register_url_convertor
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.file_errors import InvalidFile
@@ -16,16 +18,37 @@ from peerd.operate import validation
 from peerd.storage.put_options import PutOptions
 from peerd.storage.server.ranges import tags_of
 
+WRONG_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 METADATA: Final = "x-peerd-meta-"
 MAX_METADATA: Final = 8 * 1024
 BINARY: Final = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+
+
+class KeyConvertor(Convertor[str]):
+    """A key in a path: as Starlette's `path`, and with line feeds."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("key", KeyConvertor())
 BucketName = Annotated[str, Path(min_length=1, max_length=63, examples=["films"])]
 FileKey = Annotated[str, Path(min_length=1, max_length=MAX_KEY_BYTES, examples=["2026/one.mov"])]
 
 
 def path_of(request: Request, bucket: str, key: str) -> str:
-    """The name of a file. Raises InvalidFile for a key that is not UTF-8: the server has replaced what is not."""
+    """The name of a file. Raises InvalidFile for a key that is not UTF-8: the server has replaced what is not.
+
+    A wrong percent-encoding is refused, as by S3: servers and proxies differ in what they make of it.
+    """
     raw: bytes = request.scope.get("raw_path") or b""
+    if WRONG_PERCENT.search(raw):
+        raise InvalidFile("key", "a % of its address is not followed by two hexadecimal digits; write %25")
     if "\ufffd" in key and b"%ef%bf%bd" not in raw.lower():
         raise InvalidFile("key", "it is not UTF-8")
     return f"{bucket}/{key}"

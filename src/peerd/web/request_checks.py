@@ -7,6 +7,7 @@ so in Sec-Fetch-Site and Origin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from ipaddress import ip_address
 from typing import Final
@@ -17,6 +18,7 @@ from starlette.types import Scope
 
 from peerd.web.access.request_facts import SAFE_METHODS, host_of
 
+HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
 SAME_ORIGIN: Final = ("same-origin", "none")
 TOKEN_PARAMETERS: Final = frozenset({"token", "access_token", "bearer"})
 
@@ -72,11 +74,10 @@ def is_loopback(host: str) -> bool:
 
 
 def host_name(header: str) -> str:
-    """The name of a Host header, without its port.
+    """The name of a Host header, without its port; none of what is no host (RFC 3986, 3.2).
 
-    >>> host_name("[::1]:8080"), host_name("localhost:8080"), host_name("127.0.0.1")
-    ('::1', 'localhost', '127.0.0.1')
+    >>> host_name("[::1]:8080"), host_name("localhost:8080"), host_name("127.0.0.1"), host_name("127.0.0.1:80@evil")
+    ('::1', 'localhost', '127.0.0.1', '')
     """
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+    found = HOST.fullmatch(header)
+    return "" if found is None else found["address"] or found["name"]

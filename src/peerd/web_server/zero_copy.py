@@ -19,14 +19,14 @@ async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
     Raises:
         RuntimeError: the app sends more than it has announced, or the file is shorter.
     """
+    if cycle.disconnected or cycle.transport.is_closing():  # its response may not have begun for uvicorn
+        cycle.disconnected = True
+        return
     if not cycle.response_started or cycle.chunked_encoding:
         raise RuntimeError("a file is sent after the start of a response with a content-length")
     count = int(message["count"])
     if count > cycle.expected_content_length:
         raise RuntimeError("the file's range is longer than the content-length")
-    if cycle.disconnected or cycle.transport.is_closing():
-        cycle.disconnected = True
-        return
     if cycle.scope["method"] != "HEAD" and count:
         loop = asyncio.get_running_loop()
         try:

@@ -214,6 +214,27 @@ async def test_ranges_of_a_file_are_one_body_and_the_connection_stays_open(serve
     assert await read_answer(client) == (200, content[1:3])
 
 
+async def test_a_file_for_a_client_that_has_gone_is_no_error(serve: Serve, app: FileApp) -> None:
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def answer_late(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            raise NotImplementedError
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        try:
+            await app(scope, receive, send)
+        except RuntimeError as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    client = await (await serve(answer_late)).connect()
+    client.request("/0-100")
+    client.writer.close()
+    await asyncio.wait_for(ended, 30)
+
+
 async def read_answer(client: Any) -> tuple[int, bytes]:
     head = (await client.reader.readuntil(b"\r\n\r\n")).decode().lower()
     length = int(head.partition("content-length: ")[2].split()[0])

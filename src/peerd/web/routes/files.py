@@ -61,7 +61,7 @@ _readers: Final = ThreadPoolExecutor(READERS, thread_name_prefix="peerd-download
 
 
 @router.put(
-    "/{bucket}/{key:path}",
+    "/{bucket}/{key:key}",
     status_code=HTTPStatus.CREATED,
     responses=PUT_ERRORS,
     openapi_extra={"requestBody": {"required": True, "content": BINARY}},
@@ -80,20 +80,20 @@ async def put(request: Request, bucket: BucketName, key: FileKey, client: AioCli
     return await relay_body(request, client.actor, store, _stored)
 
 
-@router.get("/{bucket}/{key:path}", responses=GET_ERRORS, response_class=Response)
+@router.get("/{bucket}/{key:key}", responses=GET_ERRORS, response_class=Response)
 async def get(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> Response:
     """The content of a file, or a range of it."""
     return await _answer(request, path_of(request, bucket, key), client)
 
 
-@router.head("/{bucket}/{key:path}", responses=GET_ERRORS, response_class=Response)
+@router.head("/{bucket}/{key:key}", responses=GET_ERRORS, response_class=Response)
 async def head(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> Response:
     """The headers of a file."""
     return await _answer(request, path_of(request, bucket, key), client)
 
 
 @router.delete(
-    "/{bucket}/{key:path}", status_code=HTTPStatus.NO_CONTENT, responses=DELETE_ERRORS, response_class=Response
+    "/{bucket}/{key:key}", status_code=HTTPStatus.NO_CONTENT, responses=DELETE_ERRORS, response_class=Response
 )
 async def delete(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> None:
     """Remove a file."""

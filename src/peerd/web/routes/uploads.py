@@ -82,7 +82,7 @@ class UploadOfKeyView(BaseModel):
     is_lost: bool = Field(description="Its disk was declared lost: nothing can be added to it.")
 
 
-@router.get("/{bucket}/{key:path}", responses=ERRORS)
+@router.get("/{bucket}/{key:key}", responses=ERRORS)
 async def list_uploads_of_key(
     request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency
 ) -> list[UploadOfKeyView]:
@@ -91,7 +91,7 @@ async def list_uploads_of_key(
     return [UploadOfKeyView(id=one.id, received=one.received, source=one.source, is_lost=one.is_lost) for one in found]
 
 
-@router.post("/{bucket}/{key:path}", status_code=HTTPStatus.CREATED, responses=ERRORS)
+@router.post("/{bucket}/{key:key}", status_code=HTTPStatus.CREATED, responses=ERRORS)
 async def begin_upload(
     request: Request,
     bucket: BucketName,

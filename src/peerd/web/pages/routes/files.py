@@ -80,14 +80,17 @@ async def download_file(page: PageRequest) -> Response:
     """The content of a file; nodes verify what they send, and a file that is damaged everywhere is cut off."""
     path = page.query.get("name", "") or ""
     try:
-        status = await page.client.files.stat(path)
-        opened: IO[bytes] = await page.client.files.open(path)
-        first = await asyncio.to_thread(opened.read, BLOCK)
+        opened = await page.client.files.open(path)
+        try:
+            first = await asyncio.to_thread(opened.read, BLOCK)
+        except BaseException:
+            await asyncio.to_thread(opened.close)
+            raise
     except PeerdError as error:
         if any(kind in STATUS_OF for kind in type(error).__mro__):
             return error_page(page, error)
         return plain_error_page(page, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-    headers = download_headers(status.file)
+    headers = download_headers(opened.raw.file)  # type: ignore[attr-defined]  # it is a FileReader
     return StreamingResponse(_blocks(opened, first), headers=headers, media_type="application/octet-stream")
 
 
