@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
 
 from peerd import Client
 from peerd.domain.files import DiskState, FileClass
+from peerd.runtime.observability.events import ComponentFailed
+from peerd.storage.disk.errors import DiskError, UnexpectedEntry
 from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.disk.open_disk import DiskUsage
@@ -18,10 +24,12 @@ from peerd.storage.placement.brake import GRACE
 from peerd.storage.rebalancing import move_on
 from peerd.store.files.checks import request_checks
 from peerd.store.files.classes import set_class
+from peerd.store.files.copies import copies_bad
 from peerd.store.files.disks import cluster_identity, set_disk_state
 from peerd.store.files.rebalance import begin_rebalance
+from peerd.store.files.risks import files_at_risk
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import disks, file_checks, file_copies, files
+from peerd.store.schema.tables import disks, file_checks, file_copies, files, tasks
 from tests.storage.nodes import ServedNode, StorageCluster, ask_node
 
 
@@ -250,3 +258,101 @@ def test_no_rebalance_goes_on_when_stopped_or_beside_many_risks(
     assert store.run(move_on, node.view(fresh=True), node.random) is not None
     cluster.keep()
     assert_whole(cluster, contents)
+
+
+def test_a_lost_file_is_shown_and_the_others_get_their_copies(cluster: StorageCluster) -> None:
+    a, b, c = cluster.nodes.values()
+    for node in (a, c):
+        node.node.events.listen(node.events.append)
+    cluster.catalogue.change(disks, disks.c.id == c.disk, state="lost")
+    contents = put_many(a, 6)
+    cluster.refresh()
+    lost_id = int(a.contents()[0], 16)
+    a.content_path(lost_id).write_bytes(b"rotten")
+    cluster.catalogue.store.run(copies_bad, a.disk, [lost_id])  # as verification finds it
+    cluster.catalogue.store.run(set_disk_state, b.disk, DiskState.LOST)
+    cluster.catalogue.change(tasks, tasks.c.node_id == b.node.node_id, status="dead")
+    cluster.catalogue.change(disks, disks.c.id == c.disk, state="active", walked_for=None)
+    cluster.keep("a", "c")
+    rest = cluster.catalogue.copies(lost_id)
+    assert rest == {a.disk: "bad"}, "what was planned on a lost disk is forgotten"
+    assert states(cluster, c.disk) == {"stored": len(contents) - 1}
+    shown = cluster.catalogue.store.read(files_at_risk, None, None, 10)
+    assert [(file.id, file.health) for file in shown.files] == [(lost_id, "lost")]
+    assert failures(a) == failures(c) == []
+
+
+def failures(node: ServedNode) -> list[ComponentFailed]:
+    return [event for event in node.events if isinstance(event, ComponentFailed)]
+
+
+@contextmanager
+def refused_copies(cluster: StorageCluster, file_id: int) -> Iterator[None]:
+    """The database refuses to plan copies of a file."""
+
+    def execute(statement: str) -> None:
+        cluster.catalogue.store.run(lambda connection: connection.exec_driver_sql(statement).close())
+
+    refusal = f"WHEN NEW.file_id = {file_id} BEGIN SELECT RAISE(ABORT, 'a damaged page'); END"
+    execute(f"CREATE TRIGGER refusing BEFORE INSERT ON file_copies {refusal}")
+    try:
+        yield
+    finally:
+        execute("DROP TRIGGER refusing")
+
+
+def test_a_check_that_fails_is_set_aside_and_the_others_are_done(cluster: StorageCluster) -> None:
+    a, b, _ = cluster.nodes.values()
+    a.node.events.listen(a.events.append)
+    contents = put_many(a, 6)
+    cluster.keep()
+    damaged = int(b.contents()[0], 16)
+    with refused_copies(cluster, damaged):
+        cluster.catalogue.store.run(set_disk_state, b.disk, DiskState.LOST)
+        cluster.keep("a", "c")
+        are_made = file_copies.c.state == "stored", file_copies.c.disk_id != b.disk
+        assert cluster.catalogue.count(file_copies, *are_made) == 2 * len(contents) - 1
+        [shown] = cluster.catalogue.store.read(files_at_risk, None, None, 10).files
+        assert (shown.id, shown.health) == (damaged, "at-risk")
+        assert shown.blocked is not None
+        assert shown.blocked.startswith("its check fails: IntegrityError")
+        [reported] = failures(a)
+        assert reported.component == "storage: a check"
+        assert f"of file {damaged:016x}" in reported.error, "once, however often it has failed"
+    cluster.keep("a", "c")
+    assert_stored_twice(cluster, contents, without=b.disk)
+
+
+def test_a_file_that_cannot_be_moved_is_passed_over_and_the_others_are_moved(cluster: StorageCluster) -> None:
+    full = cluster.nodes["a"]
+    full.node.events.listen(full.events.append)
+    put_many(full)
+    cluster.keep()
+    cluster.catalogue.change(disks, disks.c.id == full.disk, free=1)
+    cluster.catalogue.store.run(begin_rebalance, [full.disk])
+    manager = StorageMaintenance(full.node)
+    manager._report_at = manager._tidy_at = math.inf  # what the test says of the disk stays
+    with refused_copies(cluster, int(full.contents()[0], 16)):
+        for _ in range(12):
+            full.node.view(fresh=True)
+            manager.run()
+    assert [event.component for event in failures(full)] == ["storage: rebalancing"]
+    moved = cluster.catalogue.count(file_copies, file_copies.c.state == "planned")
+    assert 0 < moved <= len(full.contents()) - 1
+
+
+def test_a_content_that_cannot_be_read_or_removed_does_not_stop_the_task_of_the_others(cluster: StorageCluster) -> None:
+    node = cluster.nodes["a"]
+    put_many(node, 3)
+    names = node.contents()
+    path = node.content_path(int(names[0], 16))
+    path.unlink()
+    path.mkdir()
+    cluster.catalogue.change(file_copies, sa.true(), verified_at=None)
+    with pytest.raises(UnexpectedEntry):
+        node.duties.verify(node.disk, names, threading.Event(), lambda *_: None)
+    assert cluster.catalogue.count(file_copies, file_copies.c.verified_at.is_not(None)) == 2
+    cluster.catalogue.change(file_copies, file_copies.c.disk_id == node.disk, state="removing")
+    with pytest.raises(DiskError):
+        node.duties.remove(node.disk, names)
+    assert (node.contents(), states(cluster, node.disk)) == ([], {"removing": 1})

@@ -310,6 +310,19 @@ async def test_files_that_are_at_risk_for_longer_than_the_grace_are_reported(wat
     assert watching.ended() == [("copies-at-risk", None)]
 
 
+async def test_a_lost_file_is_reported_at_once(watching: Watching) -> None:
+    catalogue = watching.catalogue
+    file = catalogue.put(catalogue.bucket(), "film.mov", catalogue.disk("a"))
+    watching.harness.database.run(postpone_check, file.id, 60.0, danger=8, health="lost", blocked=None)
+    await watching.round()
+    assert watching.found() == [("files-lost", None)]
+    [found] = watching.harness.of(StorageConditionFound)
+    assert found.text.startswith("1 file has no copy any more")
+    catalogue.change(file_checks, file_checks.c.file_id == file.id, health="deleted", danger=9)
+    await watching.round()
+    assert watching.ended() == [("files-lost", None)]
+
+
 async def test_the_brake_is_reported_by_the_grace_that_the_nodes_have(watching: Watching) -> None:
     silent = [watching.catalogue.disk(name) for name in "ab"]
     watching.catalogue.disk("c")

@@ -24,6 +24,7 @@ CONDITIONS: Final[Mapping[str, float]] = {
     AlertKind.PINNED_TASKS: 300.0,
     AlertKind.LONG_READ_VIEW: 300.0,
     AlertKind.COPIES_AT_RISK: 4_500.0,
+    AlertKind.FILES_LOST: 4_500.0,
     AlertKind.DISK_FULL: 4_500.0,
     AlertKind.DISK_UNUSABLE: 4_500.0,
     AlertKind.REPAIR_BRAKE: 4_500.0,
@@ -33,6 +34,7 @@ ENDED_BY_RECOVERY: Final = (AlertKind.BACKLOG, AlertKind.UNSERVED_QUEUE)
 """Kinds about a queue that ``recovered`` with the queue ends; without a queue it ends the outage of its node."""
 OF_STORAGE: Final = (
     AlertKind.COPIES_AT_RISK,
+    AlertKind.FILES_LOST,
     AlertKind.DISK_FULL,
     AlertKind.DISK_UNUSABLE,
     AlertKind.REPAIR_BRAKE,

@@ -40,7 +40,7 @@ from peerd.storage.overview import (
 from peerd.store.alerts.reading import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.files.disk_counts import count_copies, write_counts
-from peerd.store.files.risks import RISKS, RiskCount, count_risks
+from peerd.store.files.risks import LOST, RISKS, RiskCount, count_risks
 from peerd.store.maintenance.due import DueMaintenance
 
 SAMPLE_EVERY: Final = 15.0
@@ -116,9 +116,9 @@ class StorageSampler:
 
     async def sample(self) -> None:
         """Report what has begun and what has ended, and count the copies of the disks if that is due."""
-        overview, late = await self._threads.read(_read_storage)
+        overview, risks = await self._threads.read(_read_storage)
         self._reports = self._reports or await self._resume_reports()
-        self._report(self._reports, {one.key: one for one in find_conditions(overview, late, self._found_at)})
+        self._report(self._reports, {one.key: one for one in find_conditions(overview, risks, self._found_at)})
         if self._clock() >= self._count_at:
             began = self._clock()
             for disk in overview.disks:
@@ -170,6 +170,7 @@ class StorageSampler:
 
 END_TEXTS: Final = {
     AlertKind.COPIES_AT_RISK: "all files have their copies, or have lacked one for a short time only",
+    AlertKind.FILES_LOST: "no file is lost, or those that were are deleted",
     AlertKind.DISK_FULL: "disk {disk} has room again, or is to get no new copies",
     AlertKind.DISK_UNUSABLE: "disk {disk} can be used again, or was declared lost",
     AlertKind.REPAIR_BRAKE: "the repair brake is off: files are repaired",
@@ -177,13 +178,13 @@ END_TEXTS: Final = {
 
 
 def find_conditions(
-    overview: StorageOverview, late: list[RiskCount], before: Container[str] = ()
+    overview: StorageOverview, risks: list[RiskCount], before: Container[str] = ()
 ) -> list[StorageCondition]:
     """What needs a person's attention.
 
     Args:
         overview: of storage.
-        late: the files that have been at risk for longer than the grace.
+        risks: the files that have lacked copies for longer than the grace, and those that are lost.
         before: keys of the conditions that were found the last time: a disk that was nearly full is so until enough of
             it is free again.
     """
@@ -196,19 +197,32 @@ def find_conditions(
             "declare the disks lost that will not come back (peerd files disks lost)"
         )
         found.append(StorageCondition(kind=AlertKind.REPAIR_BRAKE, text=text, data={"nodes": overview.braked}))
-    if late:
-        counts = {health: sum(one.files for one in late if one.health == health) for health in RISKS}
-        shown = ", ".join(f"{count:,} {health}" for health, count in counts.items() if count)
-        more = " or more" if any(one.at_least for one in late) else ""
-        files = sum(counts.values())
-        have = "file has" if files == 1 else "files have"
-        text = f"{files:,}{more} {have} lacked copies for longer than {grace}: {shown} (peerd files at-risk)"
-        data: dict[str, object] = {"files": files, "health": counts}
-        found.append(StorageCondition(kind=AlertKind.COPIES_AT_RISK, text=text, data=data))
+    found += _conditions_of_files(risks, grace)
     for disk in overview.disks:
         if disk.state != DiskState.LOST.value and disk.kind == DiskKind.FOLDER.value:
             found += _conditions_of(disk, grace, before)
     return found
+
+
+def _conditions_of_files(risks: list[RiskCount], grace: str) -> list[StorageCondition]:
+    found = []
+    counts = {health: sum(one.files for one in risks if one.health == health) for health in RISKS}
+    more = " or more" if any(one.at_least for one in risks) else ""
+    lost = counts.pop(LOST)
+    if lost:
+        text = f"{lost:,}{more} {_have(lost)} no copy any more: put what you still have again, or remove what is lost"
+        text = f"{text} (peerd files at-risk --health {LOST})"
+        found.append(StorageCondition(kind=AlertKind.FILES_LOST, text=text, data={"files": lost}))
+    if files := sum(counts.values()):
+        shown = ", ".join(f"{count:,} {health}" for health, count in counts.items() if count)
+        text = f"{files:,}{more} {_have(files)} lacked copies for longer than {grace}: {shown} (peerd files at-risk)"
+        data: dict[str, object] = {"files": files, "health": counts}
+        found.append(StorageCondition(kind=AlertKind.COPIES_AT_RISK, text=text, data=data))
+    return found
+
+
+def _have(files: int) -> str:
+    return "file has" if files == 1 else "files have"
 
 
 def _conditions_of(disk: DiskFigures, grace: str, before: Container[str]) -> list[StorageCondition]:
@@ -234,4 +248,5 @@ def _conditions_of(disk: DiskFigures, grace: str, before: Container[str]) -> lis
 
 def _read_storage(connection: Connection) -> tuple[StorageOverview, list[RiskCount]]:
     overview = read_storage_overview(connection)
-    return overview, count_risks(connection, RISKS, longer_than=overview.grace)
+    late = count_risks(connection, [health for health in RISKS if health != LOST], longer_than=overview.grace)
+    return overview, [*late, *count_risks(connection, [LOST])]

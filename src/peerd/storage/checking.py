@@ -296,7 +296,9 @@ class _Check:
                 settled.append(file.id)
             else:
                 pause = _pause_after(file.tries + 1)
-                health, danger = decision.health.value, _danger(decision)
+                # A put that is not acknowledged has promised nothing: its version is neither at risk nor lost.
+                health = None if file.state is FileState.STAGED else decision.health.value
+                danger = _danger(decision)
                 postpone_check(self._connection, file.id, pause, danger=danger, health=health, blocked=decision.blocked)
         delete_tombstones(self._connection, gone)
         end_checks(self._connection, [*settled, *gone], read_at=self._view.present)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,12 +21,13 @@ from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse
+from peerd.storage.each import do_each
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode, content_ids, digest_in_catalogue
 from peerd.storage.sweeping import sweep
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.storage.transfer.pull import Pulled, TransferControl, Wanted, group_by_source, pull_content, pull_many
-from peerd.store.files.checks import request_checks
+from peerd.store.files.checks import MOST_ENDANGERED, request_checks
 from peerd.store.files.copies import (
     Content,
     Source,
@@ -106,17 +107,19 @@ class Duties:
         if local is None:
             return {"removed": 0}
         ids = [content.number for content in content_ids(files)]
-        removing: set[int] = set()
-        for first in range(0, len(ids), LOCKED):
-            removing |= self._remove_contents(local, ids[first : first + LOCKED], {CopyState.REMOVING})
+        groups = [ids[first : first + LOCKED] for first in range(0, len(ids), LOCKED)]
+        removed: set[int] = set()
 
-        def write(connection: Connection) -> None:
-            copies_removed(connection, local.number, sorted(removing))
-            self._check(connection, sorted(removing))
+        def write(connection: Connection) -> set[int]:
+            copies_removed(connection, local.number, sorted(removed))
+            return removed
 
-        self._node.database.run(write)
-        self._node.ring()
-        return {"removed": len(removing)}
+        try:
+            do_each(groups, lambda group: self._remove_contents(local, group, {CopyState.REMOVING}, removed))
+        finally:
+            self._write_and_check(write)
+            self._node.ring()
+        return {"removed": len(removed)}
 
     def verify(self, disk: int, files: Sequence[str], stop: threading.Event, progress: Any) -> dict[str, int]:
         """Read the contents of copies and compare them with the catalogue.
@@ -132,20 +135,25 @@ class Duties:
         contents = self._node.database.read(find_contents, sorted(stored | were_bad))
         good: list[int] = []
         bad: list[int] = []
+
+        def read(content: Content) -> None:
+            is_whole = self._is_whole(local, content, stop) or (
+                content.id in were_bad and self._is_restored(local, content, stop)
+            )
+            (good if is_whole else bad).append(content.id)
+            self._node.metrics.count("peerd_storage_verified_bytes_total", str(disk), by=content.size)
+            number = len(good) + len(bad)
+            progress(number / len(contents), f"{number} of {len(contents)} contents")
+
         try:
-            for number, content in enumerate(contents.values(), 1):
-                is_whole = self._is_whole(local, content, stop) or (
-                    content.id in were_bad and self._is_restored(local, content, stop)
-                )
-                (good if is_whole else bad).append(content.id)
-                self._node.metrics.count("peerd_storage_verified_bytes_total", str(disk), by=content.size)
-                progress(number / len(contents), f"{number} of {len(contents)} contents")
+            do_each(contents.values(), read)
         finally:  # also of those that were read before the disk could be read no more
             self._enter_verified(local, good, bad, were_bad)
         return {"verified": len(good), "bad": len(bad)}
 
     def _enter_verified(self, local: LocalDisk, good: list[int], bad: list[int], were_bad: Collection[int]) -> None:
-        self._node.database.run(self._write_verified, local.number, good, bad, set(were_bad) & set(good))
+        restored = set(were_bad) & set(good)
+        self._write_and_check(lambda connection: self._write_verified(connection, local.number, good, bad, restored))
         if new := sorted(set(bad) - set(were_bad)):
             self._node.report_bad_copies(local, new, "verification")
         self._node.ring()
@@ -228,24 +236,32 @@ class Duties:
         ids = sorted(content.number for content in stored)
 
         def write(connection: Connection) -> set[int]:
-            entered = copies_stored(connection, local.number, ids)
-            self._check(connection, sorted(entered))
-            others = [number for number in ids if number not in entered]
-            return entered | copies_in_state(connection, local.number, others, CopyState.STORED)
+            return copies_stored(connection, local.number, ids)
 
-        entered = self._node.database.run(write)
+        entered = self._write_and_check(write)
         self._node.ring()
-        unwanted = sorted(set(ids) - entered)
-        if unwanted:
-            self._remove_contents(local, unwanted, {None, CopyState.REMOVING, CopyState.BAD})
+        others = sorted(set(ids) - entered)
+        entered |= (
+            self._node.database.read(copies_in_state, local.number, others, CopyState.STORED) if others else set()
+        )
+        if unwanted := sorted(set(ids) - entered):
+            self._remove_contents(local, unwanted, {None, CopyState.REMOVING, CopyState.BAD}, set())
         result.stored += [content for content in stored if content.number in entered]
 
-    def _remove_contents(self, local: LocalDisk, ids: Sequence[int], states: Collection[CopyState | None]) -> set[int]:
-        """Remove contents whose copies are in one of these states, None: have no row; return their ids.
+    def _remove_contents(
+        self, local: LocalDisk, ids: Sequence[int], states: Collection[CopyState | None], removed: set[int]
+    ) -> None:
+        """Remove contents whose copies are in one of these states, None: have no row; their ids are added to removed.
 
         The states are read when no copy of them can be made any more: a process that stood still for long would else
         remove a copy that has been made anew meanwhile. What is being copied in this moment is left.
         """
+
+        def remove(number: int) -> None:
+            with contextlib.suppress(ContentMissing):
+                local.opened.remove(ContentId(number))
+            removed.add(number)
+
         with contextlib.ExitStack() as locked:
             free: list[int] = []
             for number in sorted(ids):
@@ -254,12 +270,9 @@ class Duties:
                     free.append(number)
             with_row = self._node.database.read(copies_in_state, local.number, free, *CopyState)
             named = [state for state in states if state is not None]
-            removed = self._node.database.read(copies_in_state, local.number, free, *named)
-            removed |= set(free) - with_row if None in states else set()
-            for number in sorted(removed):
-                with contextlib.suppress(ContentMissing):
-                    local.opened.remove(ContentId(number))
-        return removed
+            found = self._node.database.read(copies_in_state, local.number, free, *named)
+            found |= set(free) - with_row if None in states else set()
+            do_each(sorted(found), remove)
 
     def _count_copied(self, local: LocalDisk, contents: Sequence[Content], result: Pulled) -> None:
         """Count those of the contents that were stored."""
@@ -269,9 +282,29 @@ class Duties:
             self._node.metrics.count("peerd_storage_copies_made_total", str(local.number), by=len(sizes))
             self._node.metrics.count("peerd_storage_copied_bytes_total", str(local.number), by=sum(sizes))
 
-    def _check(self, connection: Connection, file_ids: Sequence[int]) -> None:
-        """Decide at once what files need now, by disks that are read after all that has asked for it."""
-        self._node.check(connection, file_ids, self._node.view(fresh=True))
+    def _write_and_check(self, write: Callable[[Connection], set[int]]) -> set[int]:
+        """Write what was done, and decide at once what the files that ``write`` returns need now; return them.
+
+        It is decided by disks that are read after all that has asked for it. Where a decision fails, what was done is
+        written nevertheless, and the checks of the files are left to the manager.
+        """
+
+        def write_and_check(connection: Connection) -> set[int]:
+            changed = write(connection)
+            self._node.check(connection, sorted(changed), self._node.view(fresh=True))
+            return changed
+
+        def write_only(connection: Connection) -> set[int]:
+            changed = write(connection)
+            request_checks(connection, dict.fromkeys(changed, MOST_ENDANGERED))
+            return changed
+
+        try:
+            return self._node.database.run(write_and_check)
+        except PeerdError:
+            raise
+        except Exception:  # noqa: BLE001 - the manager reports it
+            return self._node.database.run(write_only)
 
     def _report_bad(self, sources: dict[int, list[Source]], result: Pulled) -> None:
         for url, content in result.bad:
@@ -302,7 +335,7 @@ class Duties:
 
     def _write_verified(
         self, connection: Connection, disk: int, good: list[int], bad: list[int], restored: Collection[int]
-    ) -> None:
+    ) -> set[int]:
         copies_restored(connection, disk, sorted(restored))
         copies_verified(connection, disk, good)
         copies_bad(connection, disk, bad)
@@ -311,7 +344,7 @@ class Duties:
             request_checks(connection, dict.fromkeys(good, 1))  # copies that count again may be surplus now
         # What waits for it can be removed elsewhere now. Of what was bad, other copies may be read at the same time: a
         # decision now would plan one more copy, although none is missing when they are done.
-        self._check(connection, sorted(set(good) - set(restored)))
+        return set(good) - set(restored)
 
     @contextlib.contextmanager
     def _disk_errors(self, local: LocalDisk) -> Iterator[None]:

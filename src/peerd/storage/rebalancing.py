@@ -39,13 +39,14 @@ class Moved(msgspec.Struct, frozen=True):
     is_last: bool = False
 
 
-def move_on(connection: Connection, view: DiskView, random: Random) -> Moved | None:
+def move_on(connection: Connection, view: DiskView, random: Random, limit: int = FILES_OF_STEP) -> Moved | None:
     """Begin the next moves of a disk; None: no disk is rebalanced, its last moves are not done, or repair goes first.
 
     Args:
         connection: in a transaction.
         view: the disks.
         random: decides among disks.
+        limit: the most files that are looked at.
     """
     if view.braked or is_repairing(connection):
         return None
@@ -56,7 +57,7 @@ def move_on(connection: Connection, view: DiskView, random: Random) -> Moved | N
     if disk is None or not Balance(view).is_too_full(disk):
         rebalance_goes_on(connection, row.id, None)
         return Moved(row.id, 0, is_last=True)
-    ids = files_at_rest(connection, disk.id, row.after, FILES_OF_STEP)
+    ids = files_at_rest(connection, disk.id, row.after, limit)
     moves = choose_moves(disk, _up_to(_read(connection, ids), MAX_MOVED), view, random)
     chosen = {file.id for files in moves.values() for file in files}
     unchanged = _hold_unchanged(connection, [file for files in moves.values() for file in files])
@@ -65,10 +66,17 @@ def move_on(connection: Connection, view: DiskView, random: Random) -> Moved | N
         for target, files in moves.items()
     }
     enqueue_copies(connection, view, sizes)
-    is_last = len(ids) < FILES_OF_STEP and not chosen
+    is_last = len(ids) < limit and not chosen
     place = (max(chosen) if chosen else ids[-1]) if ids else row.after
     rebalance_goes_on(connection, row.id, None if is_last else place)
     return Moved(row.id, len(unchanged), is_last=is_last)
+
+
+def pass_over(connection: Connection) -> None:
+    """Go on behind the next file of a disk that is rebalanced: what it needs cannot be decided."""
+    row = lock_rebalanced_disk(connection)
+    if row is not None and (ids := files_at_rest(connection, row.id, row.after, 1)):
+        rebalance_goes_on(connection, row.id, ids[0])
 
 
 def _read(connection: Connection, ids: list[int]) -> list[Movable]:

@@ -11,6 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from peerd.domain.errors import PeerdError
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.errors import ContentMissing
+from peerd.storage.each import do_each
 from peerd.storage.local_disks import LocalDisk
 from peerd.store.connection.database import Database
 from peerd.store.files.copies import known_on_disk
@@ -78,17 +80,24 @@ def sweep(database: Database, disk: LocalDisk, stop: threading.Event, now: Calla
             return Swept(0, 0, 0)
     if len(unknown) > max(ALWAYS_MOVED, count * MAX_UNKNOWN_SHARE):
         raise TooManyUnknown(disk.number, len(unknown), count)
-    for content in unknown:
+
+    def move(content: ContentId) -> None:
         with contextlib.suppress(ContentMissing):
             disk.opened.quarantine(content, "unknown", now())
-    return Swept(len(unknown), disk.opened.remove_old_parts(now() - PART_GRACE), _empty_quarantine(disk, now()))
 
+    parts, quarantined = 0, list[str]()
 
-def _empty_quarantine(disk: LocalDisk, now: float) -> int:
-    names = list(_old_in_quarantine(disk, now - QUARANTINE_GRACE))
-    for name in names:
-        disk.opened.remove_from_quarantine(name)
-    return len(names)
+    def remove_parts() -> None:
+        nonlocal parts
+        parts = disk.opened.remove_old_parts(now() - PART_GRACE)
+
+    def empty_quarantine() -> None:
+        quarantined[:] = _old_in_quarantine(disk, now() - QUARANTINE_GRACE)
+        do_each(quarantined, disk.opened.remove_from_quarantine)
+
+    steps: list[Callable[[], None]] = [partial(do_each, unknown, move), remove_parts, empty_quarantine]
+    do_each(steps, lambda step: step())
+    return Swept(len(unknown), parts, len(quarantined))
 
 
 def _old_in_quarantine(disk: LocalDisk, before: float) -> Iterator[str]:

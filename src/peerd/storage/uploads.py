@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from peerd.domain.file_errors import QuotaExceeded, UploadGone
 from peerd.domain.files import StoredFile
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.errors import ContentMissing, DiskError
+from peerd.storage.each import do_each
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
@@ -25,6 +27,7 @@ from peerd.storage.s3.errors import S3InvalidPart
 from peerd.store.files.buckets import Bucket, bucket_usage
 from peerd.store.files.resumable_uploads import mark_aborted
 from peerd.store.files.uploads import (
+    Upload,
     UploadedPart,
     aborted_uploads,
     add_part,
@@ -158,23 +161,26 @@ def abort_stale(node: StorageNode) -> int:
     node.database.run(forget_completed_uploads, ABORTED_AFTER, FORGOTTEN_AT_ONCE)
     numbers = [disk.number for disk in node.disks.usable()]
     found = node.database.read(stale_uploads, numbers, ABORTED_AFTER, ABORTED_AT_ONCE)
-    for upload in found:
-        with contextlib.suppress(UploadGone):
-            if upload.content_id is not None:
-                node.database.run(mark_aborted, upload.id)  # `remove_aborted` removes its bytes
-            else:
-                abort(node, upload.id, node.disks.find(upload.disk_id))
+    do_each(found, partial(_abort_stale, node))
     return len(found)
 
 
-def remove_aborted(node: StorageNode) -> int:
-    """Remove the bytes of uploads that were aborted, and then their rows; return how many.
+def _abort_stale(node: StorageNode, upload: Upload) -> None:
+    with contextlib.suppress(UploadGone):
+        if upload.content_id is not None:
+            node.database.run(mark_aborted, upload.id)  # `remove_aborted` removes its bytes
+        else:
+            abort(node, upload.id, node.disks.find(upload.disk_id))
+
+
+def remove_aborted(node: StorageNode) -> None:
+    """Remove the bytes of uploads that were aborted, and then their rows.
 
     Those on which a request still works are left for the next time, and those whose disk is away until it is back.
     """
     numbers = [disk.number for disk in node.disks.usable()]
     found = node.database.read(aborted_uploads, numbers, ABORTED_AT_ONCE)
-    return sum(remove_upload(node, upload.id, upload.disk_id, upload.content_id) for upload in found)
+    do_each(found, lambda upload: remove_upload(node, upload.id, upload.disk_id, upload.content_id))
 
 
 def remove_upload(node: StorageNode, upload_id: str, disk_id: int, content_id: int | None) -> bool:

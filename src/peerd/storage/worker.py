@@ -10,7 +10,7 @@ from typing import Any, Final
 from peerd import Context, Queue, Worker
 from peerd.storage.checking import QUEUE, SHARED
 from peerd.storage.duties import Duties
-from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.maintenance import PAUSE, StorageMaintenance
 from peerd.storage.node import StorageNode
 
 REPORT_EVERY: Final = 0.5
@@ -109,7 +109,7 @@ _declare(storage_with_shared_disks, SHARED)
 class StorageManager(Worker):
     """Reports the disks of this node, checks files that are due, and has copies verified that were not for long."""
 
-    sleep = 0.5
+    sleep = PAUSE
 
     def __init__(self) -> None:
         super().__init__()

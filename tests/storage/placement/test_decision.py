@@ -110,6 +110,8 @@ def test_copies_of_lost_and_drained_disks_and_bad_copies_are_replaced_first_and_
         ("another copy is planned", [disk(1), lost, disk(3)], stored(1, 2), {"copy_to": (3,), "forget": (2,)}),
         ("the last hope is not gone", away, stored(1, 2), nothing),
         ("the last hope is gone", [lost, disk(3)], stored(2), {"health": FileHealth.LOST, "forget": (2,)}),
+        ("one that was planned", [disk(1), lost], [Copy(1, BAD), Copy(2, PLANNED)], {"forget": (2,), "copy_to": ()}),
+        ("not one to hope for", [disk(1), lost], [Copy(1, BAD), *stored(2)], {"forget": ()}),
         ("a bad one is made anew elsewhere", THREE, bad, {"copy_to": (3,), "remove_from": ()}),
         ("or on its own disk", THREE[:2], bad, {"copy_to": (2,)}),
         ("also if a node with one has room", [*THREE[:2], disk(4, node="node-1")], bad, {"copy_to": (2,)}),

@@ -184,7 +184,6 @@ class _Copies:
         bad = self._in(CopyState.BAD) if is_complete else []
         removable = [*([] if unverified else surplus), *bad, *self._in(CopyState.REMOVING)]
         remove = [disk_id for disk_id in removable if self._view.is_online(disk_id)]
-        forget = tuple(copy.disk_id for copy in self._copies if self._is_gone(copy))
         health = self._health()
         return Decision(
             health=health,
@@ -192,7 +191,7 @@ class _Copies:
             copy_to=tuple(disk.id for disk in chosen),
             remove_from=tuple(remove),
             verify=tuple(unverified),
-            forget=forget if self._good or len(forget) == len(self._copies) else (),
+            forget=self._forgotten(),
             is_settled=health is FileHealth.WHOLE
             and not (chosen or self._underway or surplus or remove or self._unverified),
             blocked=self._obstacle(short),
@@ -203,6 +202,13 @@ class _Copies:
         if copy.state is not CopyState.PLANNED or disk is None or disk.id in self._view.missing:
             return False
         return disk.state is DiskState.ACTIVE
+
+    def _forgotten(self) -> tuple[int, ...]:
+        """Disks whose copy does not exist; stored ones only if another is good, or none is left to hope for."""
+        gone = [copy for copy in self._copies if self._is_gone(copy)]
+        if not self._good and len(gone) < len(self._copies):
+            gone = [copy for copy in gone if copy.state is CopyState.PLANNED]
+        return tuple(copy.disk_id for copy in gone)
 
     def _is_gone(self, copy: Copy) -> bool:
         """Whether its disk is lost, or it was planned on a disk that takes none any more."""

@@ -23,6 +23,7 @@ from peerd.store.statements.insert_new import insert_new
 BATCH: Final = 500
 STAGED_FOR: Final = 3600.0
 """Seconds after which a version that was never published is discarded; no put waits for so long."""
+BLOCKED_LENGTH: Final = 500
 DANGERS: Final = range(11)
 """The number of good copies, where there are any; then those without one, and tombstones."""
 MOST_ENDANGERED: Final = 1
@@ -200,13 +201,24 @@ def _requested_before(moment: datetime | None) -> Sequence[sa.ColumnElement[bool
 
 
 def postpone_check(
-    connection: Connection, file_id: int, seconds: float, *, danger: int, health: str, blocked: str | None
+    connection: Connection, file_id: int, seconds: float, *, danger: int, health: str | None, blocked: str | None
 ) -> None:
     """Check a file again after some seconds, and write how it is kept."""
     values = {
         "danger": danger,
         "health": health,
         "blocked": blocked,
+        "due_at": seconds_from_now(seconds),
+        "tries": file_checks.c.tries + 1,
+    }
+    connection.execute(sa.update(file_checks).where(file_checks.c.file_id == file_id).values(values))
+
+
+def set_check_aside(connection: Connection, file_id: int, seconds: float, reason: str) -> None:
+    """Check a file again after some seconds: what it needs could not be decided. It is listed as at risk."""
+    values = {
+        "health": sa.func.coalesce(file_checks.c.health, "at-risk"),
+        "blocked": reason[:BLOCKED_LENGTH],
         "due_at": seconds_from_now(seconds),
         "tries": file_checks.c.tries + 1,
     }

@@ -21,7 +21,8 @@ from peerd.store.schema.tables import file_buckets, file_checks, files
 
 NOT_DECIDED: Final = "unchecked"
 """The health of a file of which it is not decided yet what it needs."""
-RISKS: Final = ("at-risk", "unreachable", "lost")
+LOST: Final = "lost"
+RISKS: Final = ("at-risk", "unreachable", LOST)
 """Healths of files with fewer copies than wanted."""
 LISTED: Final = (*RISKS, "whole")
 DANGERS: Final = range(1, DANGER_OF_TOMBSTONE)

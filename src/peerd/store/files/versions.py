@@ -180,7 +180,7 @@ def delete_file(
     if condition is not UNCONDITIONAL:
         check_condition(bucket.name, key, current, condition)
     if current is not None:
-        _bury(connection, bucket.id, current)
+        _bury(connection, bucket.id, current.id, current.size)
     return current
 
 
@@ -217,7 +217,7 @@ def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[
         check_quota(connection, new_bucket, moved.size, 0 if replaced is None else replaced.size)
         hold_bucket(connection, new_bucket.id)
     if replaced is not None:
-        _bury(connection, new_bucket.id, replaced)
+        _bury(connection, new_bucket.id, replaced.id, replaced.size)
     values = {
         "bucket_id": new_bucket.id,
         "file_key": new_key,
@@ -232,22 +232,16 @@ def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[
     return get_file(connection, new_bucket, new_key)
 
 
-def delete_expired(connection: Connection, limit: int) -> list[StoredFile]:
-    """Make files whose time has come tombstones, at most ``limit``; return them."""
+def delete_expired(connection: Connection, limit: int) -> list[int]:
+    """Make files whose time has come tombstones, at most ``limit``; return their ids."""
     due = sa.select(files.c.id).where(files.c.expires_at <= now()).order_by(files.c.expires_at).limit(limit)
     ids = sorted(connection.execute(due).scalars())
-    locked = sa.select(files.c.id, files.c.bucket_id, files.c.is_current).where(
-        files.c.id.in_(ids), files.c.expires_at <= now()
-    )
-    expired = []
-    for file_id, bucket_id, is_current in connection.execute(
-        locked.order_by(files.c.id).with_for_update(skip_locked=True)
-    ).all():
-        version = get_version(connection, file_id)
-        if version is not None and is_current:
-            _bury(connection, bucket_id, version)
-            expired.append(version)
-    return expired
+    is_due = files.c.id.in_(ids), files.c.expires_at <= now(), files.c.is_current == 1
+    locked = sa.select(files.c.id, files.c.bucket_id, files.c.size).where(*is_due).order_by(files.c.id)
+    expired = connection.execute(locked.with_for_update(skip_locked=True)).all()
+    for file_id, bucket_id, size in expired:
+        _bury(connection, bucket_id, file_id, size)
+    return [row.id for row in expired]
 
 
 def check_condition(bucket: str, key: str, current: StoredFile | None, condition: Condition) -> None:
@@ -274,9 +268,9 @@ def _lock_current(connection: Connection, bucket_id: int, key: str) -> StoredFil
     raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
 
-def _bury(connection: Connection, bucket_id: int, version: StoredFile) -> None:
+def _bury(connection: Connection, bucket_id: int, file_id: int, size: int) -> None:
     """Make a current version, whose row is locked, a tombstone."""
     values = {"state": FileState.DELETED.value, "is_current": None, "deleted_at": now(), "expires_at": None}
-    connection.execute(sa.update(files).where(files.c.id == version.id).values(values))
-    count_in_bucket(connection, bucket_id, version.id, -1, -version.size)
-    request_checks(connection, {version.id: DANGER_OF_TOMBSTONE})
+    connection.execute(sa.update(files).where(files.c.id == file_id).values(values))
+    count_in_bucket(connection, bucket_id, file_id, -1, -size)
+    request_checks(connection, {file_id: DANGER_OF_TOMBSTONE})

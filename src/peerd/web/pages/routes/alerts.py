@@ -53,7 +53,7 @@ def subject_address(alert: AlertRecord) -> str | None:
         return None
     if alert.kind.startswith(("backlog", "queue", "failures", "paused")):
         return Subject.QUEUE.page(alert.subject)
-    if alert.kind in {AlertKind.COPIES_AT_RISK, AlertKind.REPAIR_BRAKE}:
+    if alert.kind in {AlertKind.COPIES_AT_RISK, AlertKind.FILES_LOST, AlertKind.REPAIR_BRAKE}:
         return "/storage"
     if alert.kind in ABOUT_DISKS:
         return Subject.DISK.page(alert.subject) if alert.subject.isascii() and alert.subject.isdigit() else None
