@@ -9,13 +9,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import sqlalchemy as sa
 
 from peerd.config.settings import WebSettings
 from peerd.runtime.observability.events import Event, EventBus
+from peerd.storage.awaiting import Steps
 from peerd.storage.checking import SHARED
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.duties import Duties
@@ -29,7 +30,13 @@ from peerd.store.schema.tables import file_checks, tasks
 from peerd.web_server.server import WebServer
 from tests.store.file_steps import Catalogue
 
+T = TypeVar("T")
 SECRET = "the secret of the nodes of a test"
+
+
+def carry_out(node: StorageNode, steps: Steps[T]) -> T:
+    """Carry a put out, as the server does."""
+    return asyncio.run(node.awaited.carry_out(steps))
 
 
 class NoRings:

@@ -18,6 +18,7 @@ from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.observability.events import BadCopiesFound, EventBus
+from peerd.storage.awaiting import AwaitedCopies
 from peerd.storage.checking import (
     PRIORITIES,
     QUEUE,
@@ -55,6 +56,8 @@ MAX_AGE: Final = 5.0
 """Seconds after which the disks are read again in the transaction of a decision."""
 USED_TTL: Final = 60.0
 """Seconds for which the bytes of the copies on a disk are not counted again."""
+SENT_AT_ONCE: Final = 12
+"""Contents of which the next bytes are read for other nodes at the same time; others wait."""
 COPIED_AT_ONCE: Final = 4
 """Contents that are copied for clients of one process at the same time; others wait."""
 
@@ -169,7 +172,11 @@ class StorageNode:
         self.random = Random()
         self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")
         """Threads in which contents are copied on a disk for clients, so that other requests need not wait."""
+        self.sending = ThreadPoolExecutor(SENT_AT_ONCE, thread_name_prefix="peerd-contents")
+        """Threads in which contents are read for other nodes. They wait for disks alone: nodes whose other threads all
+        read from each other would else wait in a ring."""
         self.running_uploads = RunningUploads()
+        self.awaited = AwaitedCopies(database, self.view)
         self.puts = PutGroups(database, self.view, self.check, self.check_new)
         self._rings = rings
         self._view: tuple[float, DiskView] | None = None

@@ -11,33 +11,27 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.files import CopyState, FileClass, StoredFile, check_key
+from peerd.domain.files import FileClass, StoredFile, check_key
 from peerd.domain.size import format_size
 from peerd.storage.auditing import PUT, FileAuditor, state_of
+from peerd.storage.awaiting import CopiesWanted, Steps
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.errors import DiskError
 from peerd.storage.disk.open_disk import ContentWriter
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
-from peerd.storage.placement.brake import DiskView
-from peerd.storage.placement.decision import counts
 from peerd.storage.put_groups import EnteredPut
 from peerd.store.access.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, get_bucket_and_class
-from peerd.store.files.checks import read_copies
 from peerd.store.files.publishing import FilePut
 from peerd.store.files.versions import Condition, NewFile, discard_staged, get_version, stage
-
-FIRST_PAUSE: Final = 0.01
-LONGEST_PAUSE: Final = 0.5
-"""Seconds between two looks whether copies are durable."""
 
 
 class NoDiskHasRoom(PeerdError):
@@ -48,19 +42,6 @@ class NoDiskHasRoom(PeerdError):
         self.size = size
         super().__init__(
             f"no disk of node {node} has room for {format_size(size)}; put it on another node, or add a disk"
-        )
-
-
-class TooFewDurable(PeerdError):
-    """A put was not acknowledged: fewer copies than its class wants were durable in time. Nothing was stored."""
-
-    def __init__(self, durable: int, wanted: int, seconds: float) -> None:
-        self.durable = durable
-        self.wanted = wanted
-        self.seconds = seconds
-        super().__init__(
-            f"{durable} of {wanted} copies were durable within {seconds:g} s, so nothing was stored; "
-            "see which disks are online: peerd files disks list"
         )
 
 
@@ -156,8 +137,8 @@ class Receiving:
                 self._node.disks.failed(self._disk.number, error)
                 raise
 
-    def finish(self, received: Received, also: Callable[[Connection], object] | None = None) -> StoredFile:
-        """Publish the content, and enter it into the catalogue; wait until it is as durable as its class wants.
+    def finish(self, received: Received, also: Callable[[Connection], object] | None = None) -> Steps[StoredFile]:
+        """Publish the content, and enter it into the catalogue, when it is as durable as its class wants.
 
         Args:
             received: what it becomes.
@@ -165,29 +146,61 @@ class Receiving:
 
         Raises:
             BodyDiffers: the content has another hash than was announced.
-            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: see `publish_many`.
+            BucketNotFound, FileClassNotFound, InvalidFile, QuotaExceeded, FileConditionFailed: see `PutGroups.publish`.
             TooFewDurable: copies were not made in time.
             DiskError: it could not be made durable.
         """
         with self._lock:
-            return self._finish(received, also)
+            bucket, kept, new = self._publish(received)
+        try:
+            if kept.durable > 1:
+                self._stage(bucket, new)
+                yield CopiesWanted(new.id, kept.durable, self.durable_within)
+            entry = None if received.auditor is None else partial(_entry_of, received.auditor, received.arguments)
+            put = FilePut(bucket, new, received.condition)
+            published = self._node.puts.publish(EnteredPut(put=put, file_class=kept, entry=entry, also=also))
+            self._node.ring()
+            return published
+        except DatabaseUnavailable:
+            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
+        except PeerdError:
+            self._take_back(new.id)
+            raise
 
-    def _finish(self, received: Received, also: Callable[[Connection], object] | None) -> StoredFile:
+    def _publish(self, received: Received) -> tuple[Bucket, FileClass, NewFile]:
         check_key(received.key)
         bucket, kept = self._node.database.read(get_bucket_and_class, received.bucket, received.class_name)
         digest = self._part.checked_digest(None)
         if received.blake3 is not None and digest.blake3.hex() != received.blake3.lower():
             raise BodyDiffers(f"the body has BLAKE3 {digest.blake3.hex()}, announced was {received.blake3}")
         self.publish_content()
-        new = _new_file(self._part, self._disk, digest, received, kept.name)
-        try:
-            return self._enter(bucket, new, received, kept, also)
-        except DatabaseUnavailable:
-            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
-        except PeerdError:
-            self._node.database.run(discard_staged, new.id)  # where it was staged, it has copies on other disks, too
+        return bucket, kept, _new_file(self._part, self._disk, digest, received, kept.name)
+
+    def _stage(self, bucket: Bucket, new: NewFile) -> None:
+        """Have the copies of a version made before it is current."""
+        view = self._node.view()
+
+        def stage_and_plan(connection: Connection) -> None:
+            if get_version(connection, new.id) is None:  # a completion that was interrupted has staged it
+                stage(connection, bucket, new)
+            self._node.check(connection, [new.id], view)
+
+        self._node.database.run(stage_and_plan)
+        self._node.ring()
+
+    def _take_back(self, file_id: int) -> None:
+        """Remove the content of a put that has failed; where it was staged, its check removes that and all copies."""
+
+        def discard(connection: Connection) -> bool:
+            discard_staged(connection, file_id)
+            self._node.check(connection, [file_id], view)
+            return get_version(connection, file_id) is not None
+
+        view = self._node.view()
+        if self._node.database.run(discard):
+            self._node.ring()
+        else:
             self.remove_content()
-            raise
 
     def publish_content(self) -> ContentId:
         """Make it a content, durably, without entering it into the catalogue; return its id. Raises DiskError."""
@@ -204,32 +217,6 @@ class Receiving:
         with contextlib.suppress(DiskError):
             self._disk.opened.remove(self._part.content)
 
-    def _enter(
-        self,
-        bucket: Bucket,
-        new: NewFile,
-        received: Received,
-        kept: FileClass,
-        also: Callable[[Connection], object] | None,
-    ) -> StoredFile:
-        """Enter the version into the catalogue."""
-        if kept.durable > 1:
-            view = self._node.view()
-
-            def stage_and_plan(connection: Connection) -> None:
-                if get_version(connection, new.id) is None:  # a completion that was interrupted has staged it
-                    stage(connection, bucket, new)
-                self._node.check(connection, [new.id], view)
-
-            self._node.database.run(stage_and_plan)
-            self._node.ring()
-            self._wait_until_durable(new.id, kept.durable)
-        entry = None if received.auditor is None else partial(_entry_of, received.auditor, received.arguments)
-        put = FilePut(bucket, new, received.condition)
-        published = self._node.puts.publish(EnteredPut(put=put, file_class=kept, entry=entry, also=also))
-        self._node.ring()
-        return published
-
     def close(self) -> None:
         """End it; a part that is not published is removed."""
         with self._lock:
@@ -244,24 +231,6 @@ class Receiving:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _wait_until_durable(self, file_id: int, wanted: int) -> None:
-        began, pause = time.monotonic(), FIRST_PAUSE
-        while (durable := _durable_copies(self._node, file_id)) < wanted:
-            seconds = self.durable_within
-            if time.monotonic() - began > seconds:
-                self._node.database.run(discard_staged, file_id)
-                raise TooFewDurable(durable, wanted, seconds)
-            time.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 1.5)
-
-
-def _durable_copies(node: StorageNode, file_id: int) -> int:
-    """On how many nodes a version has a copy."""
-    view: DiskView = node.view()
-    rows = node.database.read(read_copies, [file_id])[file_id]
-    stored = [row.copy for row in rows if row.copy.state is CopyState.STORED and counts(row.copy, view)]
-    return len({view.disks[copy.disk_id].site for copy in stored})
 
 
 def _entry_of(

@@ -23,6 +23,7 @@ from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.file_errors import UploadGone, UploadPositionDiffers
 from peerd.domain.files import FileState, StoredFile
 from peerd.storage.auditing import FileAuditor
+from peerd.storage.awaiting import Steps
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import ContentReading, Digest, hash_file, refuse_difference
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskError
@@ -218,7 +219,7 @@ class PartOfUpload:
             self._part.close()
 
 
-def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor: FileAuditor) -> StoredFile:
+def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor: FileAuditor) -> Steps[StoredFile]:
     """Make a file of an upload; again after it was done, it returns that file.
 
     Args:
@@ -267,7 +268,7 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
             receiving.durable_within = max(
                 receiving.durable_within, min(LONGEST_WAIT, node.options.durable_within + size / COPIED_PER_SECOND)
             )
-            file = receiving.finish(received, also=end)
+            file = yield from receiving.finish(received, also=end)
     except (DatabaseUnavailable, DiskError, UploadDisk):
         raise  # it can be completed again
     except UploadGone:

@@ -5,11 +5,12 @@ It may all be lost: the bytes are hashed again from the disk, and a completion b
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from peerd.domain.files import StoredFile
 from peerd.storage.disk.digest import ContentHasher
@@ -25,12 +26,12 @@ Completion = tuple[str, str]
 
 
 class RunningUploads:
-    """The uploads of a process; thread-safe."""
+    """The uploads of a process. What is said of hashers is thread-safe; completions are begun in one event loop."""
 
     def __init__(self) -> None:
         self._hashers: OrderedDict[str, ContentHasher] = OrderedDict()
-        self._completions: OrderedDict[Completion, Future[StoredFile]] = OrderedDict()
-        self._threads = ThreadPoolExecutor(COMPLETED_AT_ONCE, thread_name_prefix="peerd-complete")
+        self._completions: OrderedDict[Completion, asyncio.Task[StoredFile]] = OrderedDict()
+        self.threads = ThreadPoolExecutor(COMPLETED_AT_ONCE, thread_name_prefix="peerd-complete")
         self._lock = threading.Lock()
 
     def hasher(self, upload_id: str, durable: int) -> ContentHasher | None:
@@ -52,12 +53,13 @@ class RunningUploads:
         with self._lock:
             self._hashers.pop(upload_id, None)
 
-    def complete(self, completion: Completion, function: Callable[[], StoredFile]) -> Future[StoredFile]:
+    def complete(
+        self, completion: Completion, begin: Callable[[], Coroutine[Any, Any, StoredFile]]
+    ) -> asyncio.Task[StoredFile]:
         """The completion that runs, or has ended; if there is none, it begins. One that has failed is begun anew."""
-        with self._lock:
-            running = self._completions.get(completion)
-            if running is None or (running.done() and running.exception() is not None):
-                while len(self._completions) >= MOST_COMPLETIONS and next(iter(self._completions.values())).done():
-                    self._completions.popitem(last=False)
-                running = self._completions[completion] = self._threads.submit(function)
-            return running
+        running = self._completions.get(completion)
+        if running is None or (running.done() and (running.cancelled() or running.exception() is not None)):
+            while len(self._completions) >= MOST_COMPLETIONS and next(iter(self._completions.values())).done():
+                self._completions.popitem(last=False)
+            running = self._completions[completion] = asyncio.create_task(begin(), name="completion of an upload")
+        return running

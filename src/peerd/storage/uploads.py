@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import QuotaExceeded, UploadGone
 from peerd.domain.files import StoredFile
+from peerd.storage.awaiting import Steps
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.errors import ContentMissing, DiskError
 from peerd.storage.each import do_each
@@ -128,7 +129,7 @@ def assemble(
     return receiving
 
 
-def complete(disk: LocalDisk, upload_id: str, receiving: Receiving, received: Received) -> StoredFile:
+def complete(disk: LocalDisk, upload_id: str, receiving: Receiving, received: Received) -> Steps[StoredFile]:
     """Publish the content of an upload, and end the upload, in one transaction; then remove its parts.
 
     Raises:
@@ -140,7 +141,7 @@ def complete(disk: LocalDisk, upload_id: str, receiving: Receiving, received: Re
     def end(connection: Connection) -> None:
         contents[:] = complete_upload(connection, upload_id, received.etag or "")
 
-    file = receiving.finish(received, also=end)
+    file = yield from receiving.finish(received, also=end)
     remove_contents(disk, contents)
     return file
 

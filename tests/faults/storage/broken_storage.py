@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from peerd.domain.files import Copy, CopyState, StoredFile
 from peerd.storage import duties, receiving
+from peerd.storage.awaiting import AwaitedCopies, CopiesWanted, Steps
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentVerifier, Digest
 from peerd.storage.disk.errors import ContentMissing
@@ -18,9 +19,11 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.placement import decision
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import Decision, FileHealth
+from peerd.storage.put_groups import EnteredPut
 from peerd.storage.receiving import Received, Receiving
 from peerd.store.files.buckets import get_bucket_and_class
 from peerd.store.files.copies import Content
+from peerd.store.files.publishing import FilePut
 
 SetAttribute = Callable[[Any, str, Any], None]
 """`setattr`, or that of a monkeypatch."""
@@ -29,11 +32,13 @@ SetAttribute = Callable[[Any, str, Any], None]
 def enter_before_publishing(patch: SetAttribute) -> None:
     """The row of a file is written before its content is published."""
 
-    def finish(self: Receiving, received: Received, also: Callable[[Any], object] | None = None) -> StoredFile:
+    def finish(self: Receiving, received: Received, also: Callable[[Any], object] | None = None) -> Steps[StoredFile]:
+        yield from ()
         bucket, kept = self._node.database.read(get_bucket_and_class, received.bucket, received.class_name)
         digest = self._part.checked_digest(None)
         new = receiving._new_file(self._part, self._disk, digest, received, kept.name)
-        file = self._enter(bucket, new, received, kept, also)
+        put = FilePut(bucket, new, received.condition)
+        file = self._node.puts.publish(EnteredPut(put=put, file_class=kept, also=also))
         self._part.publish()
         self._is_content = True
         return file
@@ -107,7 +112,11 @@ def send_unverified(patch: SetAttribute) -> None:
 
 def acknowledge_early(patch: SetAttribute) -> None:
     """A put is acknowledged when one copy is stored, although its class wants more."""
-    patch(Receiving, "_wait_until_durable", lambda self, file_id, wanted: None)
+
+    async def wait(self: AwaitedCopies, wanted: CopiesWanted) -> None:
+        """Wait for nothing."""
+
+    patch(AwaitedCopies, "_wait", wait)
 
 
 VARIANTS: Final[Mapping[str, Callable[[SetAttribute], None]]] = {

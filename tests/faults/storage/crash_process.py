@@ -30,7 +30,7 @@ from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.resumable_uploads import uploads_of_key
 from tests.faults.storage.broken_storage import VARIANTS
-from tests.storage.nodes import SECRET, NoRings, ServedNode
+from tests.storage.nodes import SECRET, NoRings, ServedNode, carry_out
 
 EVERY_PHASE: Final = -1
 """In the place of a phase: none is killed at, and all are reported."""
@@ -126,7 +126,7 @@ def put(node: StorageNode, *, key: str, seed: str, size: int) -> None:
     content = bytes_of(seed, size)
     with Receiving.begin(node, len(content)) as receiving:
         receiving.write(content)
-        receiving.finish(Received(bucket="films", key=key))
+        carry_out(node, receiving.finish(Received(bucket="films", key=key)))
 
 
 def put_in_parts(node: StorageNode, *, key: str, seed: str, size: int) -> None:
@@ -142,7 +142,7 @@ def put_in_parts(node: StorageNode, *, key: str, seed: str, size: int) -> None:
         receiving.write(part + blake3(part).digest())
         position = receiving.finish()
         receiving.close()
-    complete(node, upload.id, size, blake3(content).hexdigest(), FileAuditor(actor=UNNAMED))
+    carry_out(node, complete(node, upload.id, size, blake3(content).hexdigest(), FileAuditor(actor=UNNAMED)))
 
 
 def copy(node: StorageNode, *, disk: int, files: list[str]) -> None:

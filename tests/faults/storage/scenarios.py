@@ -20,10 +20,11 @@ from blake3 import blake3
 from peerd.domain.errors import PeerdError
 from peerd.domain.file_errors import FileConditionFailed
 from peerd.domain.files import DiskState, FileClass, StoredFile
+from peerd.storage.awaiting import TooFewDurable
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.duties import Duties
 from peerd.storage.node import StorageNode
-from peerd.storage.receiving import Received, Receiving, TooFewDurable
+from peerd.storage.receiving import Received, Receiving
 from peerd.storage.serving import FileReading
 from peerd.storage.uploads import remove_aborted
 from peerd.store.files.checks import request_checks
@@ -35,7 +36,7 @@ from peerd.store.files.versions import Condition, delete_file, find_file, get_ve
 from peerd.store.schema.tables import disks as disk_table
 from tests.faults.storage.crash_process import EVERY_PHASE, CrashProcess, bytes_of
 from tests.faults.storage.disk_audit import DiskAudit, audit, digest_of_file, find_on_disks, read_catalogue
-from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster
+from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster, carry_out
 
 LARGE: Final = 2_000_000
 """Bytes of a content that is pulled alone; smaller ones are pulled many at once."""
@@ -56,7 +57,7 @@ class FileSteps:
         node.node.disks.refresh()
         with Receiving.begin(node.node, len(content)) as receiving:
             receiving.write(content)
-            file = receiving.finish(Received(bucket=self.bucket.name, key=key, **more))
+            file = carry_out(node.node, receiving.finish(Received(bucket=self.bucket.name, key=key, **more)))
         self.acknowledged[key] = content
         return file
 
@@ -396,7 +397,7 @@ def cancel_a_put(cluster: StorageCluster) -> list[str]:
     receiving = Receiving.begin(slow, SMALL)
     receiving.write(bytes_of("f", SMALL))
     with ThreadPoolExecutor() as pool:
-        finished = pool.submit(receiving.finish, Received(bucket="films", key="f"))
+        finished = pool.submit(carry_out, slow, receiving.finish(Received(bucket="films", key="f")))
         assert publishes.wait(30)
         closed = pool.submit(receiving.close)
         with suppress(TimeoutError):

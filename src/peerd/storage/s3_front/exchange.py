@@ -10,6 +10,7 @@ from typing import Final
 
 from peerd.domain.file_access import FileAccessKey
 from peerd.storage.auditing import FileAuditor
+from peerd.storage.awaiting import Steps, threads_of
 from peerd.storage.node import StorageNode
 from peerd.storage.s3.bodies import BodyDigests, BodyReader
 from peerd.storage.s3.errors import S3Error, S3MaxMessageLengthExceeded, S3MissingContentLength
@@ -95,12 +96,12 @@ class S3Exchange:
         """Send a response that has no content of an object."""
         await send_response(self.response, answer, self.request_id)
 
-    async def send_when_done(self, work: Callable[[], S3Response]) -> None:
+    async def send_when_done(self, work: Steps[S3Response]) -> None:
         """Copy contents, then send a document: meanwhile the connection is kept open by spaces before it.
 
         If the work fails after the first space, the status was 200 already, and the document is that of the error.
         """
-        task = asyncio.get_running_loop().run_in_executor(self.node.copying, work)
+        task = asyncio.create_task(self.node.awaited.carry_out(work, threads_of(self.node.copying)))
         try:
             while not (await asyncio.wait([task], timeout=KEPT_OPEN_EVERY))[0]:
                 if not self.response.has_begun:

@@ -7,8 +7,9 @@ from typing import Final
 
 from peerd.domain import file_errors
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.storage.awaiting import TooFewDurable
 from peerd.storage.disk.errors import DiskError
-from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, TooFewDurable
+from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom
 from peerd.storage.s3 import errors as s3
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.storage.transfer.node_signature import NodeSignatureRefused

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import FileClassNotFound, FileConditionFailed
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
+from peerd.storage.awaiting import Steps
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
@@ -65,7 +66,7 @@ async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> N
             auditor=exchange.auditor,
             **kept_with(operation.object_headers, dict(digests.checksums)),
         )
-        file = await to_thread(receiving.finish, received)
+        file = await node.awaited.carry_out(receiving.finish(received))
     finally:
         await to_thread(receiving.close)
     await exchange.send(responses.put_response(etag_of(file), digests.checksums))
@@ -112,11 +113,11 @@ async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) ->
     source = await to_thread(find_source, exchange.node, operation.source)
     check_size(source.size)
 
-    def copy() -> S3Response:
-        file = _copy(exchange, source, operation, class_name, condition)
+    def copy() -> Steps[S3Response]:
+        file = yield from _copy(exchange, source, operation, class_name, condition)
         return responses.copied_response(etag_of(file), file.created_at, checksums_of(file))
 
-    await exchange.send_when_done(copy)
+    await exchange.send_when_done(copy())
 
 
 async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject) -> None:
@@ -211,7 +212,7 @@ def find_class(connection: Connection, bucket: str, storage_class: str | None) -
 
 def _copy(
     exchange: S3Exchange, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
-) -> StoredFile:
+) -> Steps[StoredFile]:
     node = exchange.node
     with Receiving.begin(node, source.size) as receiving:
         etag, sums = copy_content(node, source, 0, source.size, receiving.write, operation.checksum_algorithm)
@@ -226,7 +227,7 @@ def _copy(
             arguments={"source": f"{source.bucket}/{source.key}"},
             **_kept_with_copy(source, operation.object_headers, sums),
         )
-        return receiving.finish(received)
+        return (yield from receiving.finish(received))
 
 
 def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None, computed: dict[str, str]) -> dict[str, Any]:

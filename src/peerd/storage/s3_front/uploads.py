@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import DiskNotFound, FileConditionFailed, FileMissing, UploadGone
 from peerd.domain.files import StoredFile
 from peerd.storage import uploads
+from peerd.storage.awaiting import Steps
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.receiving import NoDiskHasRoom, Received
 from peerd.storage.s3 import documents, operations, responses
@@ -130,7 +131,8 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
     kind = _checksum_kind_of(upload)
     algorithm = None if kind is None else kind.algorithm
 
-    def copy() -> S3Response:
+    def copy() -> Steps[S3Response]:
+        yield from ()  # no copies are awaited
         with uploads.begin_part(node, bucket, disk, stop - start) as receiving:
             etag, sums = copy_content(node, source, start, stop, receiving.write, algorithm)
             new = _new_part(operation, etag, sums)
@@ -140,7 +142,7 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
             raise UploadGone(upload.id)
         return responses.copied_response(etag, found[0].created_at, sums, is_part=True)
 
-    await exchange.send_when_done(copy)
+    await exchange.send_when_done(copy())
 
 
 async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMultipartUpload) -> None:
@@ -165,10 +167,10 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
     wanted = documents.completed_parts(document)
     condition_of(operation.conditions)
 
-    def complete() -> S3Response:
+    def complete() -> Steps[S3Response]:
         try:
             parts = _checked_parts(exchange, operation, wanted)
-            file = _complete(exchange, operation, upload, disk, parts)
+            file = yield from _complete(exchange, operation, upload, disk, parts)
             etag, sums = etag_of(file), checksums_of(file)
         except (UploadGone, S3InvalidPart, S3PreconditionFailed, FileConditionFailed):
             found = _find_completed(exchange, operation)
@@ -178,7 +180,7 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
             etag, sums = found.etag, _checksums_now(exchange, operation, found.etag)
         return responses.completed_response(operation, etag, location, sums)
 
-    await exchange.send_when_done(complete)
+    await exchange.send_when_done(complete())
 
 
 async def abort_upload(exchange: S3Exchange, operation: operations.AbortMultipartUpload) -> None:
@@ -373,7 +375,7 @@ def _complete(
     upload: Upload,
     disk: LocalDisk,
     parts: Sequence[UploadedPart],
-) -> StoredFile:
+) -> Steps[StoredFile]:
     kind = _wanted_kind(operation, upload)
     composite = _composite(kind.algorithm, parts) if kind is not None and kind.is_of_parts else None
     running = new_checksum(kind.algorithm) if kind is not None and composite is None else None
@@ -396,7 +398,7 @@ def _complete(
             auditor=exchange.auditor,
             **kept,
         )
-        return uploads.complete(disk, upload.id, receiving, received)
+        return (yield from uploads.complete(disk, upload.id, receiving, received))
 
 
 def _wanted_kind(operation: operations.CompleteMultipartUpload, upload: Upload) -> ChecksumKind | None:

@@ -13,9 +13,10 @@ from urllib.parse import unquote_to_bytes
 from peerd.domain import file_errors
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.storage.auditing import InvalidActor
+from peerd.storage.awaiting import TooFewDurable
 from peerd.storage.disk.errors import DiskError
 from peerd.storage.node import StorageNode
-from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, TooFewDurable
+from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom
 from peerd.storage.s3_front.front import is_s3_request, serve_s3
 from peerd.storage.server import file_routes, node_routes, upload_routes
 from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
@@ -102,7 +103,7 @@ class StorageApp:
                 node = await to_thread(StorageNode.of_process, scope["state"]["peerd"])
             await to_thread(node.disks.refresh)
             self._node = node
-            # Its threads wait for disks and the database; puts that wait at the same time share what they wait for.
+            # Its threads wait for disks, the database and contents of other nodes; puts wait for copies without one.
             threads = ThreadPoolExecutor(THREADS, thread_name_prefix="peerd-storage")
             asyncio.get_running_loop().set_default_executor(threads)
         except Exception as error:

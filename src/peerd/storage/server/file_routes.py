@@ -15,6 +15,7 @@ from peerd.domain.duration import parse_duration
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
+from peerd.storage.awaiting import Steps
 from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.open_disk import Piece
 from peerd.storage.node import StorageNode
@@ -49,24 +50,24 @@ async def put(node: StorageNode, bucket: str, key: str, request: Request, respon
     received = received_of(bucket, key, request)
     size = request.content_length
     if size is not None and size <= MAX_AT_ONCE:
-        file = await to_thread(_put_at_once, node, received, await request.body(MAX_AT_ONCE))
+        file = await node.awaited.carry_out(_put_at_once(node, received, await request.body(MAX_AT_ONCE)))
     else:
         file = await _put_as_it_comes(node, received, request)
     await response.json(file_as_json(file), 201, {"etag": f'"{file.etag or file.blake3}"'})
 
 
-def _put_at_once(node: StorageNode, received: Received, body: bytes) -> StoredFile:
-    """Store a small body, in one visit to a thread."""
+def _put_at_once(node: StorageNode, received: Received, body: bytes) -> Steps[StoredFile]:
+    """Store a small body, in one visit to a thread unless copies are awaited."""
     with Receiving.begin(node, len(body)) as receiving:
         receiving.write(body)
-        return receiving.finish(received)
+        return (yield from receiving.finish(received))
 
 
 async def _put_as_it_comes(node: StorageNode, received: Received, request: Request) -> StoredFile:
     receiving = await to_thread(Receiving.begin, node, request.content_length)
     try:
         await request.write_to(receiving.write)
-        return await to_thread(receiving.finish, received)
+        return await node.awaited.carry_out(receiving.finish(received))
     finally:
         await to_thread(receiving.close)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from asyncio import to_thread
 from typing import Final
 
 import msgspec
 
+from peerd.storage.awaiting import Run, threads_of
 from peerd.storage.disk.content_id import ContentId, parse_content_id
 from peerd.storage.disk.errors import ContentMissing, RemoteDiskError
 from peerd.storage.disk.open_disk import OpenContent
@@ -32,12 +32,13 @@ class BadRequest(ValueError):
 async def send_content(node: StorageNode, text: str, request: Request, response: Response) -> None:
     """Send a content, or a range of it; it is the receiver that verifies it."""
     content = _content_id(text)
-    opened = await to_thread(_open, node, content)
+    run = threads_of(node.sending)
+    opened = await run(_open, node, content)
     if opened is None:
         await response.json({"error": f"node {node.name} has no content {content}"}, 404)
         return
     with opened:
-        await _send_range(opened, request, response)
+        await _send_range(opened, request, response, run)
 
 
 async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
@@ -50,10 +51,10 @@ async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
         raise BadRequest(f"at most {MAX_CONTENTS} contents are sent at once")
     contents = [_content_id(text) for text in texts]
     await response.begin(200, {"content-type": "application/octet-stream"})
-    gathered = bytearray()
+    gathered, run = bytearray(), threads_of(node.sending)
     reading = _SmallContents(node)
     for first in range(0, len(contents), READ_AT_ONCE):
-        gathered += await to_thread(reading.frames, contents[first : first + READ_AT_ONCE])
+        gathered += await run(reading.frames, contents[first : first + READ_AT_ONCE])
         if len(gathered) >= GATHERED:
             await response.bytes(gathered)
             gathered = bytearray()
@@ -74,7 +75,7 @@ def _open(node: StorageNode, content: ContentId) -> OpenContent | None:
     return None
 
 
-async def _send_range(opened: OpenContent, request: Request, response: Response) -> None:
+async def _send_range(opened: OpenContent, request: Request, response: Response, run: Run) -> None:
     size = opened.size
     try:
         part = parse_range(request.headers.get("range"), size)
@@ -85,7 +86,8 @@ async def _send_range(opened: OpenContent, request: Request, response: Response)
     headers: dict[str, str | int] = {"content-type": "application/octet-stream", "content-length": stop - start}
     if part is not None:
         headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
-    await send_pieces(opened.pieces(start, stop), 206 if part is not None else 200, headers, response)
+    status = 206 if part is not None else 200
+    await send_pieces(opened.pieces(start, stop), status, headers, response, run=run)
 
 
 class _SmallContents:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from io import FileIO
 from typing import Final
 
+from peerd.storage.awaiting import Run
 from peerd.storage.disk.open_disk import LocalRange, Piece
 from peerd.storage.server.http_io import Response
 
@@ -22,6 +23,7 @@ async def send_pieces(
     headers: dict[str, str | int],
     response: Response,
     first: Sequence[Piece] | None = None,
+    run: Run = to_thread,
 ) -> None:
     """Send pieces; the next ones are verified while some are sent. The response begins when the first one is verified.
 
@@ -31,14 +33,15 @@ async def send_pieces(
         headers: of the response, with the length of the body.
         response: is begun, and ended.
         first: pieces before the others, which are verified already.
+        run: calls a function in a thread.
     """
-    some = first if first is not None else await to_thread(next_pieces, pieces, 1)
+    some = first if first is not None else await run(next_pieces, pieces, 1)
     await response.begin(status, headers)
     left = int(headers["content-length"])
     while some:
         count = sum(map(size_of, some))
         left -= count
-        following = asyncio.ensure_future(to_thread(next_pieces, pieces, min(MOST_AHEAD, 2 * count))) if left else None
+        following = asyncio.ensure_future(run(next_pieces, pieces, min(MOST_AHEAD, 2 * count))) if left else None
         try:
             for piece in some:
                 if isinstance(piece, LocalRange):

@@ -10,6 +10,7 @@ from typing import Any, Final
 from peerd.domain.file_errors import UploadGone
 from peerd.storage import resumable
 from peerd.storage.auditing import auditor_of
+from peerd.storage.awaiting import threads_of
 from peerd.storage.node import StorageNode
 from peerd.storage.resumable import PartOfUpload
 from peerd.storage.server.file_routes import file_as_json, received_of
@@ -62,10 +63,11 @@ async def complete(node: StorageNode, upload_id: str, request: Request, response
     if not re.fullmatch(BLAKE3, digest):
         raise BadRequest("blake3: give the 64 hexadecimal digits of the BLAKE3 of the whole")
     checked, auditor = _checked_id(upload_id), auditor_of(request.query)
-    running = node.running_uploads.complete(
-        (checked, digest), lambda: resumable.complete(node, checked, size, digest, auditor)
+    run = threads_of(node.running_uploads.threads)
+    waiting = node.running_uploads.complete(
+        (checked, digest),
+        lambda: node.awaited.carry_out(resumable.complete(node, checked, size, digest, auditor), run),
     )
-    waiting = asyncio.wrap_future(running)
     await asyncio.wait([waiting], timeout=COMPLETED_WITHIN)
     if not waiting.done():
         await response.json({"id": upload_id, "received": size}, 202)

@@ -1,0 +1,121 @@
+"""Puts of a class that wants durable copies: what they wait for takes nothing away from what makes it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from blake3 import blake3
+
+from peerd.domain.files import FileClass
+from peerd.runtime.observability.events import BadCopiesFound
+from peerd.storage.node import COPIED_AT_ONCE
+from peerd.storage.running_uploads import COMPLETED_AT_ONCE
+from peerd.storage.server.app import THREADS
+from peerd.storage.server.file_routes import MAX_AT_ONCE
+from peerd.store.files.buckets import get_bucket
+from peerd.store.files.classes import set_class
+from peerd.store.schema.tables import disks, files
+from peerd.testing import eventually
+from tests.storage.nodes import ServedNode, ask_node, node_signature
+from tests.storage.s3_front.conftest import S3Cluster
+
+Put = Callable[[], Any]
+
+
+@pytest.fixture
+def cluster(cluster: S3Cluster) -> S3Cluster:
+    """Two nodes, a file `read`, and a class that wants each further file on both of them."""
+    cluster.catalogue.bucket()
+    assert ask_node(cluster.a, "PUT", "/files/films/read", b"bytes").status_code == 201
+    cluster.run_tasks()
+    cluster.catalogue.store.run(set_class, FileClass(name="default", copies=2, durable=2))
+    return cluster
+
+
+def upload(node: ServedNode, key: str) -> Put:
+    """Begin an upload and send its only part; its completion is returned."""
+    content = os.urandom(1_000)
+    upload_id = ask_node(node, "POST", f"/uploads/films/{key}?size={len(content)}").json()["id"]
+    ask_node(node, "PUT", f"/uploads/{upload_id}?offset=0", content + blake3(content).digest())
+    target = f"/uploads/{upload_id}?size={len(content)}&blake3={blake3(content).hexdigest()}"
+    return lambda: ask_node(node, "POST", target).status_code
+
+
+def multipart(s3: Any, key: str) -> Put:
+    named = {"Bucket": "films", "Key": key}
+    named["UploadId"] = s3.create_multipart_upload(**named)["UploadId"]
+    tag = s3.upload_part(**named, PartNumber=1, Body=b"part")["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": tag}]}
+    return lambda: s3.complete_multipart_upload(**named, MultipartUpload=parts)
+
+
+def test_puts_that_wait_for_copies_take_no_thread_of_those_that_read_and_copy(cluster: S3Cluster) -> None:
+    node, s3 = cluster.a, cluster.client()
+    puts: list[Put] = [lambda: s3.put_object(Bucket="films", Key="s3", Body=b"body")]
+    for number in range(THREADS + 1):
+        size = number or MAX_AT_ONCE + 1
+        puts.append(partial(ask_node, node, "PUT", f"/files/films/put-{number}", os.urandom(size)))
+    puts += [upload(node, f"upload-{number}") for number in range(COMPLETED_AT_ONCE + 1)]
+    source = {"Bucket": "films", "Key": "read"}
+    for number in range(COPIED_AT_ONCE + 1):
+        copied = partial(s3.copy_object, Bucket="films", Key=f"copied-{number}", CopySource=source)
+        puts += [copied, multipart(s3, f"parts-{number}")]
+    with ThreadPoolExecutor(len(puts)) as clients:
+        waiting = [clients.submit(put) for put in puts]
+        try:
+            eventually(lambda: cluster.catalogue.count(files, files.c.state == "staged") == len(puts), timeout=15)
+            target = "/files/films/read"
+            found = httpx.get(node.url + target, headers=node_signature(node, "GET", target), timeout=5.0)
+            assert found.content == b"bytes"
+        finally:
+            cluster.run_tasks()  # the other node goes on, and reads the contents from this one
+        outcomes = [one.result(30) for one in waiting]
+    refused = [one.text for one in outcomes if isinstance(one, httpx.Response) and one.status_code != 201]
+    assert refused == []
+    assert cluster.catalogue.count(files, files.c.is_current == 1) == len(puts) + 1
+
+
+def test_a_put_that_is_given_up_leaves_nothing_and_no_copy_that_looks_damaged(cluster: S3Cluster) -> None:
+    a = cluster.a
+    a.node.events.listen(a.events.append)
+    a.node.options = msgspec.structs.replace(a.node.options, durable_within=0.1)
+    before = a.contents()
+    refused = ask_node(a, "PUT", "/files/films/f", b"body")
+    assert (refused.status_code, refused.json()["code"]) == (503, "TooFewDurable")
+    [left] = set(a.contents()) - set(before)
+    assert a.duties.verify(a.disk, [left], threading.Event(), lambda *_: None) == {"verified": 0, "bad": 0}
+    cluster.run_tasks()
+    assert a.contents() == before
+    assert [event for event in a.events if isinstance(event, BadCopiesFound)] == []
+    assert ask_node(a, "GET", "/files/films/f").status_code == 404
+
+
+def test_a_node_whose_readers_all_wait_for_a_frozen_node_sends_contents_to_others(cluster: S3Cluster) -> None:
+    a, catalogue = cluster.a, cluster.catalogue
+    content = f"/contents/{a.contents()[0]}"
+    frozen = catalogue.disk("frozen")
+    bucket = catalogue.store.read(get_bucket, "films")
+    with ExitStack() as closed:
+        silent = closed.enter_context(socket.create_server(("127.0.0.1", 0), backlog=100))
+        silent.settimeout(30.0)
+        catalogue.change(disks, disks.c.id == frozen, url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        catalogue.put(bucket, "far", frozen, 5)
+        clients = closed.enter_context(ThreadPoolExecutor(THREADS))
+        waiting = [clients.submit(ask_node, a, "GET", "/files/films/far") for _ in range(THREADS)]
+        with ExitStack() as asked:
+            for _ in waiting:
+                asked.enter_context(silent.accept()[0])
+            found = httpx.get(a.url + content, headers=node_signature(a, "GET", content), timeout=5.0)
+            assert found.content == b"bytes"
+            silent.close()
+        assert {one.result(30).status_code for one in waiting} == {503}
