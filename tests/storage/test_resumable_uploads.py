@@ -7,6 +7,8 @@ import io
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +19,23 @@ import pytest
 from blake3 import blake3
 
 from peerd import Client
-from peerd.domain.file_errors import FileConditionFailed, QuotaExceeded, UploadBroken, UploadGone
+from peerd.domain.file_errors import (
+    FileConditionFailed,
+    QuotaExceeded,
+    UploadBroken,
+    UploadGone,
+    UploadPositionDiffers,
+)
+from peerd.storage.auditing import UNNAMED, FileAuditor
 from peerd.storage.maintenance import StorageMaintenance
+from peerd.storage.node import StorageNode
+from peerd.storage.resumable import PartOfUpload, complete
 from peerd.storage.uploading import sending
 from peerd.store.files import resumable_uploads
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_uploads
 from peerd.testing import eventually
+from peerd.testing.faulty_database import FaultyDatabase
 from tests.storage.breaking import (
     MIB,
     breaking_nodes,
@@ -36,7 +48,7 @@ from tests.storage.breaking import (
     unfinished,
     with_digest,
 )
-from tests.storage.nodes import ServedNode, StorageCluster, ask_node
+from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster, ask_node, carry_out
 from tests.store.world import at_once
 
 pytestmark = pytest.mark.usefixtures("small_parts")
@@ -340,3 +352,33 @@ def test_hostile_requests_are_refused_at_the_door_of_a_node(program: Client, clu
     assert ask("DELETE", upload)[0] == 204
     assert ask("PUT", f"{upload}?offset=0", with_digest(b"1"))[0] == 410
     assert parts_of(cluster) == []
+
+
+@pytest.mark.parametrize("late", ["part", "completion"])
+def test_bytes_that_are_acknowledged_between_the_row_and_the_lock_of_a_late_request_stay(
+    program: Client, cluster: StorageCluster, late: str
+) -> None:
+    node, first, second = cluster.nodes["a"], os.urandom(MIB), os.urandom(MIB)
+    upload_id = ask_node(node, "POST", "/uploads/films/f").json()["id"]
+    digest = blake3(first).digest()
+    assert ask_node(node, "PUT", f"/uploads/{upload_id}?offset=0", first + digest).json()["received"] == MIB
+    with closing(FaultyDatabase(cluster.catalogue.store.url)) as database, ThreadPoolExecutor() as pool:
+        slow = StorageNode(database, "a", node.node.options, node.paths[0], SECRET, NoRings())
+        slow.disks.refresh()
+        held = database.hold_reply("get_resumable")
+        requests = {
+            "part": lambda: PartOfUpload.begin(slow, upload_id, MIB, MIB),
+            "completion": lambda: carry_out(
+                slow, complete(slow, upload_id, MIB, digest.hex(), FileAuditor(actor=UNNAMED))
+            ),
+        }
+        request = pool.submit(requests[late])
+        eventually(lambda: held.hits)
+        body = second + blake3(second).digest()
+        assert ask_node(node, "PUT", f"/uploads/{upload_id}?offset={MIB}", body).json()["received"] == 2 * MIB
+        held.heal()
+        with pytest.raises(UploadPositionDiffers):
+            request.result(30)
+    whole = blake3(first + second).hexdigest()
+    assert ask_node(node, "POST", f"/uploads/{upload_id}?size={2 * MIB}&blake3={whole}").status_code == 201
+    assert got(program) == first + second

@@ -25,7 +25,7 @@ from peerd.domain.files import FileState, StoredFile
 from peerd.storage.auditing import FileAuditor
 from peerd.storage.awaiting import Steps
 from peerd.storage.disk.content_id import ContentId, new_content_id
-from peerd.storage.disk.digest import ContentReading, Digest, hash_file, refuse_difference
+from peerd.storage.disk.digest import ContentHasher, ContentReading, Digest, hash_file, refuse_difference
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskError
 from peerd.storage.disk.folder_disk import FileContent, FolderDisk
 from peerd.storage.disk.upload_part import AppendedPart, begin_upload_part
@@ -165,8 +165,7 @@ class PartOfUpload:
             DiskError: the disk cannot be written.
         """
         upload = node.database.read(get_resumable, upload_id)
-        if upload.received != offset:
-            raise UploadPositionDiffers(upload_id, offset, upload.received)
+        _check_position(upload, offset)
         if offset + size > (MAX_SIZE if upload.size is None else upload.size):
             raise BodyDiffers(f"the part ends at byte {offset + size}, behind the end of the whole")
         disk = _disk_of(node, upload)
@@ -241,7 +240,8 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
         upload = node.database.read(get_resumable, upload_id)
     except UploadGone:
         return _completed(node, upload_id)
-    if upload.received != size or upload.size not in {None, size}:
+    _check_position(upload, size)
+    if upload.size not in {None, size}:
         raise UploadPositionDiffers(upload_id, size, upload.received)
     staged = node.database.read(get_version, upload.content_id)
     if staged is not None and staged.state is not FileState.STAGED:  # its copies were not durable in time
@@ -269,7 +269,7 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
                 receiving.durable_within, min(LONGEST_WAIT, node.options.durable_within + size / COPIED_PER_SECOND)
             )
             file = yield from receiving.finish(received, also=end)
-    except (DatabaseUnavailable, DiskError, UploadDisk):
+    except (DatabaseUnavailable, DiskError, UploadDisk, UploadPositionDiffers):
         raise  # it can be completed again
     except UploadGone:
         return _completed(node, upload_id)
@@ -305,15 +305,27 @@ def _disk_of(node: StorageNode, upload: ResumableUpload) -> LocalDisk:
     return disk
 
 
+def _check_position(upload: ResumableUpload, position: int) -> None:
+    if upload.received != position:
+        raise UploadPositionDiffers(upload.id, position, upload.received)
+
+
 def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> AppendedPart:
-    """Open the part of an upload. An upload whose bytes are damaged is aborted. Raises UploadGone, DiskError."""
+    """Open the part of an upload. An upload whose bytes are damaged is aborted.
+
+    Raises:
+        UploadGone, DiskError: it cannot be opened.
+        UploadPositionDiffers: before it was locked, another request has put bytes.
+    """
     assert isinstance(disk.opened, FolderDisk), "uploads begin in folders"
-    hasher = node.running_uploads.hasher(upload.id, upload.received)
+
+    def state() -> tuple[int, ContentHasher | None]:
+        _check_position(node.database.read(get_resumable, upload.id), upload.received)
+        return upload.received, node.running_uploads.hasher(upload.id, upload.received)
+
     content = ContentId(upload.content_id)
     try:
-        return AppendedPart.resume(
-            disk.opened.folder, content, size=upload.size, durable=upload.received, hasher=hasher
-        )
+        return AppendedPart.resume(disk.opened.folder, content, size=upload.size, state=state)
     except ContentMismatch:
         abort(node, upload)
         raise UploadGone(upload.id) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from typing import Self
 
 from peerd.storage.disk.content_id import ContentId
@@ -51,7 +52,12 @@ class AppendedPart(PartFile):
 
     @classmethod
     def resume(
-        cls, disk: DiskFolder, content: ContentId, *, size: int | None, durable: int, hasher: ContentHasher | None
+        cls,
+        disk: DiskFolder,
+        content: ContentId,
+        *,
+        size: int | None,
+        state: Callable[[], tuple[int, ContentHasher | None]],
     ) -> Self:
         """Open a part that was begun.
 
@@ -59,17 +65,20 @@ class AppendedPart(PartFile):
             disk: which has it.
             content: its id.
             size: bytes of the whole content, if they are known.
-            durable: bytes that are durable by the catalogue; what is behind them is removed.
-            hasher: that has had the first ones of them, or all; it belongs to the part from now on.
+            state: called when no other writer can change it: how many bytes are durable by the catalogue, and a hasher
+                that has had the first ones of them, or all, and belongs to the part from then on. What is behind is
+                removed.
 
         Raises:
             PartInUse: another writer has it open.
             ContentExists: it was published.
             ContentMismatch: it has fewer bytes.
             DiskError: it could not be opened.
+            Exception: what ``state`` raises.
         """
         fd = _open_locked(disk, content)
         try:
+            durable, hasher = state()
             found = os.fstat(fd).st_size
             if found < durable:
                 problem = f"{found} bytes are in the part of an upload, and {durable} were durable"
