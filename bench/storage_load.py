@@ -56,7 +56,7 @@ class FileConnection:
     def __init__(self, load: FileLoad) -> None:
         parts = urlsplit(load.url)
         self._load = load
-        self._host = parts.netloc
+        self._host, self._origin = parts.netloc, f"{parts.scheme}://{parts.netloc}"
         self._socket = socket.create_connection((parts.hostname or "", parts.port or 80), TIMEOUT)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._signer = NodeSigner(load.secret, time.time) if load.secret else None
@@ -70,7 +70,8 @@ class FileConnection:
         if load.method == "PUT":
             lines.append(f"content-length: {load.size}")
         if self._signer is not None:
-            lines += [f"{name}: {value}" for name, value in self._signer.headers(load.method, target).items()]
+            signed = self._signer.headers(load.method, self._origin, target, {})
+            lines += [f"{name}: {value}" for name, value in signed.items()]
         head = "\r\n".join([*lines, "", ""]).encode()
         self._send(head, load.size if load.method == "PUT" else 0)
         received = self._receive()

@@ -126,6 +126,7 @@ class Relay:
 def serve_at(cluster: StorageCluster, node: str, url: str) -> None:
     """Let the catalogue name another address of a node."""
     cluster.catalogue.change(disks, disks.c.id == cluster.nodes[node].disk, url=url)
+    cluster.nodes[node].node.verifier.url = url
 
 
 def nowhere() -> str:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -204,9 +204,11 @@ class StorageCluster:
 def ask_node(node: ServedNode, method: str, target: str, body: bytes = b"", **headers: str) -> httpx.Response:
     """Ask a node, with the signature of a node."""
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    signature = node_signature(node, method, target)
+    signature = node_signature(node, method, target, names)
     return httpx.request(method, node.url + target, content=body, headers={**names, **signature}, timeout=60)
 
 
-def node_signature(node: ServedNode, method: str, target: str) -> dict[str, str]:
-    return NodeSigner(SECRET, node.node.clock).headers(method, target)
+def node_signature(
+    node: ServedNode, method: str, target: str, headers: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    return NodeSigner(SECRET, node.node.clock).headers(method, node.node.verifier.url, target, headers or {})

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from blake3 import blake3
 
 from peerd.domain.files import FileClass
 from peerd.storage.disk.digest import digest_of
@@ -153,6 +154,26 @@ def test_a_file_is_deleted_everywhere_and_what_is_not_signed_is_refused(cluster:
         assert httpx.request(method, a.url + target).status_code == 403
         wrong = node_signature(a, method, "/files/films/other")
         assert httpx.request(method, a.url + target, headers=wrong).status_code == 403
+
+
+def test_a_request_that_was_overheard_does_nothing_on_another_node_or_with_another_body(
+    cluster: StorageCluster,
+) -> None:
+    a, b, _ = cluster.nodes.values()
+    target, announced = "/files/films/f", {"x-peerd-blake3": blake3(b"bytes").hexdigest()}
+    overheard = announced | node_signature(a, "PUT", target, announced)
+    other = {"x-peerd-blake3": blake3(b"other").hexdigest()}
+    for node, headers, body, status in (
+        (b, overheard, b"bytes", 403),
+        (a, overheard | other, b"other", 403),
+        (a, {name: value for name, value in overheard.items() if name not in announced}, b"other", 403),
+        (a, overheard, b"bytes", 201),
+        (a, overheard, b"bytes", 403),
+    ):
+        assert httpx.put(node.url + target, content=body, headers=headers).status_code == status
+    overheard = announced | node_signature(a, "PUT", target, announced)
+    assert httpx.put(a.url + target, content=b"other", headers=overheard).status_code == 422
+    assert ask_node(a, "GET", target).content == b"bytes"
 
 
 def test_a_put_is_acknowledged_when_as_many_copies_are_durable_as_its_class_wants(cluster: StorageCluster) -> None:

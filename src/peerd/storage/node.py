@@ -167,7 +167,7 @@ class StorageNode:
         )
         self.secret = secret
         self.clock = ClusterClock()
-        self.verifier = NodeVerifier(secret, self.clock)
+        self.verifier = NodeVerifier(secret, self.clock, options.url or "")
         self.http = NodeHttp(NodeSigner(secret, self.clock))
         self.random = Random()
         self.copying = ThreadPoolExecutor(COPIED_AT_ONCE, thread_name_prefix="peerd-copy")

@@ -65,7 +65,8 @@ class FileRequests:
         except OSError:
             return Answer(0)
         try:
-            connection.request(method, target, body, {**names, **self._signer.headers(method, target)})
+            signed = self._signer.headers(method, f"http://127.0.0.1:{port}", target, names)
+            connection.request(method, target, body, {**names, **signed})
             response = connection.getresponse()
             return Answer(response.status, response.read())
         except UNANSWERED:

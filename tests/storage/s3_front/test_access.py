@@ -156,11 +156,11 @@ def test_a_request_that_only_pretends_to_be_relayed_is_refused(cluster: S3Cluste
     url = s3.generate_presigned_url("list_objects_v2", {"Bucket": "films"})
     target = url.removeprefix(cluster.a.url)
     clock = cluster.a.node.clock
-    wrong = NodeSigner("the secret of another cluster", clock).headers("GET", target)
+    wrong = NodeSigner("the secret of another cluster", clock).headers("GET", cluster.a.url, target, {})
     for headers in (wrong, {HEADER: "x"}):
         answer = httpx.get(url, headers=headers)
         assert (answer.status_code, "<Code>AccessDenied</Code>" in answer.text) == (403, True)
-    right = NodeSigner(SECRET, clock).headers("GET", target)
+    right = NodeSigner(SECRET, clock).headers("GET", cluster.a.url, target, {})
     assert httpx.get(url, headers=right).status_code == 200
-    of_node = NodeSigner(SECRET, clock).headers("GET", "/films")
+    of_node = NodeSigner(SECRET, clock).headers("GET", cluster.a.url, "/films", {})
     assert httpx.get(cluster.a.url + "/films", headers=of_node).status_code == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -68,7 +69,9 @@ class _TokenHeaders:
     def __init__(self, address: ServerAddress) -> None:
         self._headers = address.headers()
 
-    def headers(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
+    def headers(
+        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> dict[str, str]:
         return self._headers
 
 

@@ -124,7 +124,7 @@ class StorageApp:
             raise NodeSignatureRefused("the request is not signed")
         if (kind, request.method) == ("contents", "POST"):
             body = await request.body(node_routes.MAX_REQUEST)
-            node.verifier.verify(request.method, request.target, request.headers, body)
+            node.verifier.verify(request.method, request.target, request.headers, body, is_reading=True)
             await node_routes.send_many(node, body, response)
             return
         node.verifier.verify(request.method, request.target, request.headers)

@@ -32,8 +32,10 @@ NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
 class RequestSigner(Protocol):
     """Makes the headers by which the receiver of a request knows its sender."""
 
-    def headers(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
-        """The headers of a request: of its method, path and query, and body."""
+    def headers(
+        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> dict[str, str]:
+        """The headers of a request: of its method, receiver, path and query, other headers, and body."""
 
 
 class NodeHttp:
@@ -67,15 +69,17 @@ class NodeHttp:
             SourceFailed: the node cannot be reached, or the connection ended.
         """
         connection, is_new = self._take(url)
-        sent = {**(headers or {}), **self._signer.headers(method, target, body)}
+        given = headers or {}
         try:
             try:
+                sent = {**given, **self._signer.headers(method, url, target, given, body)}
                 response = _exchange(connection, method, target, body, sent)
             except NETWORK_ERRORS:
                 if is_new:
                     raise
                 connection.close()
                 connection = self._open(url)
+                sent = {**given, **self._signer.headers(method, url, target, given, body)}  # the first may have arrived
                 response = _exchange(connection, method, target, body, sent)
             yield response
             is_reusable = response.isclosed() and not response.will_close
@@ -106,7 +110,7 @@ class NodeHttp:
             SourceFailed: the node cannot be reached, or the connection ended without a whole response.
         """
         connection = self._open(url)
-        sent = {**headers, "connection": "close", **self._signer.headers("PUT", target)}
+        sent = {**headers, "connection": "close", **self._signer.headers("PUT", url, target, headers)}
         is_chunked = "content-length" not in sent
         try:
             with _network_of(url):
@@ -138,7 +142,8 @@ class NodeHttp:
         connection = self._open(url)
         try:
             connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-            for name, value in (*headers, *self._signer.headers(method, target).items()):
+            given = list(headers)
+            for name, value in (*given, *self._signer.headers(method, url, target, dict(given)).items()):
                 connection.putheader(name, value.encode("latin-1"))
             connection.endheaders()
         except NETWORK_ERRORS as error:

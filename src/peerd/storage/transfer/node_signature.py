@@ -1,7 +1,9 @@
 """How nodes of a cluster prove to each other that a request is theirs.
 
-HMAC-SHA256 with a key derived from the cluster's secret, over the method, the target, the hash of the body, the time
-and a nonce. Refused is a request that was made without the secret, was changed, is old, or was received before.
+HMAC-SHA256 with a key derived from the cluster's secret, over the method, the address of the receiver, the target, the
+headers that change what is done (an announced BLAKE3 is one), the hash of a body that is in memory, the time, a nonce.
+Refused is a request that was made without the secret, for another node, was changed, is old, or changes something and
+was received before.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -19,8 +20,11 @@ from peerd.domain.errors import PeerdError
 HEADER: Final = "peerd-signature"
 WINDOW: Final = 120.0
 """Seconds that the clocks of two nodes may differ, and that a request can be replayed if its nonce were not known."""
-MAX_NONCES: Final = 200_000
-_CONTEXT: Final = b"peerd storage 1"
+MAX_OF_SECOND: Final = 20_000
+"""Nonces that are kept of requests made in one second: many times what a process serves."""
+READING: Final = {"GET", "HEAD"}
+_SIGNED_HEADERS: Final = re.compile(r"x-peerd-.*|content-type|range|if-match|if-none-match", re.ASCII)
+_CONTEXT: Final = b"peerd storage 2"
 _FORM: Final = re.compile(r"1 (\d{1,12}) ([0-9a-f]{32}) ([0-9a-f]{64})", re.ASCII)
 
 
@@ -44,16 +48,20 @@ class NodeSigner:
         self._key = _derive_key(secret)
         self._clock = clock
 
-    def headers(self, method: str, target: str, body: bytes = b"") -> dict[str, str]:
+    def headers(
+        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> dict[str, str]:
         """The headers that prove a request.
 
         Args:
             method: such as GET.
+            url: of the receiver, as the catalogue has it.
             target: path and query, as they are sent.
-            body: all of it.
+            headers: that are sent too.
+            body: all of it, if it is in memory.
         """
         time, nonce = str(int(self._clock())), secrets.token_hex(16)
-        return {HEADER: f"1 {time} {nonce} {_mac(self._key, method, target, body, time, nonce)}"}
+        return {HEADER: f"1 {time} {nonce} {_mac(self._key, method, url, target, headers, body, time, nonce)}"}
 
 
 class NodeVerifier:
@@ -62,56 +70,69 @@ class NodeVerifier:
     Args:
         secret: of the cluster.
         clock: UNIX time, in seconds.
+        url: of this node, as the catalogue has it.
 
-    >>> signer, verifier = NodeSigner("the secret of a cluster", lambda: 9.0), NodeVerifier("another", lambda: 9.0)
-    >>> verifier.verify("GET", "/contents/1", signer.headers("GET", "/contents/1"))
+    >>> signer, url = NodeSigner("the secret of a cluster", lambda: 9.0), "http://a:7480"
+    >>> headers = signer.headers("GET", url, "/contents/1", {})
+    >>> NodeVerifier("another", lambda: 9.0, url).verify("GET", "/contents/1", headers)
     Traceback (most recent call last):
     peerd.storage.transfer.node_signature.NodeSignatureRefused: the signature is wrong; nodes need the same \
 [cluster] secret, and clocks that agree within two minutes
     """
 
-    def __init__(self, secret: str, clock: Callable[[], float]) -> None:
+    def __init__(self, secret: str, clock: Callable[[], float], url: str) -> None:
         self._key = _derive_key(secret)
         self._clock = clock
-        self._nonces: set[str] = set()
-        self._ages: deque[tuple[float, str]] = deque()
+        self.url = url
+        self._nonces: dict[int, set[str]] = {}
+        """By the second in which their requests were made."""
 
-    def verify(self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
-        """Accept a request once.
+    def verify(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b"", *, is_reading: bool = False
+    ) -> None:
+        """Accept a request; one that changes something once.
 
         Args:
             method: as it was received.
             target: path and query, as they were received.
             headers: with names in lower case.
-            body: all of it.
+            body: all of it, if it was in the sender's memory.
+            is_reading: whether it changes nothing, although its method could; no nonces are kept of such requests.
 
         Raises:
-            NodeSignatureRefused: it is not of a node of this cluster, was changed, is old, or was received before.
+            NodeSignatureRefused: it is not of a node of this cluster, is for another one, was changed, is old, or was
+                received before.
         """
         found = _FORM.fullmatch(headers.get(HEADER, ""))
         if found is None:
             raise NodeSignatureRefused("the request is not signed")
         time, nonce, mac = found.groups()
-        if not hmac.compare_digest(mac, _mac(self._key, method, target, body, time, nonce)):
+        if not hmac.compare_digest(mac, _mac(self._key, method, self.url, target, headers, body, time, nonce)):
             raise NodeSignatureRefused("the signature is wrong")
         present = self._clock()
         if abs(present - int(time)) > WINDOW:
             raise NodeSignatureRefused("the request is too old, or from the future")
-        self._remember(nonce, present)
+        if not is_reading and method not in READING:
+            self._remember(int(time), nonce, present)
 
-    def _remember(self, nonce: str, present: float) -> None:
-        while self._ages and self._ages[0][0] < present - 2 * WINDOW:
-            self._nonces.discard(self._ages.popleft()[1])
-        if nonce in self._nonces or len(self._nonces) >= MAX_NONCES:
+    def _remember(self, second: int, nonce: str, present: float) -> None:
+        if second not in self._nonces:
+            self._nonces = {one: nonces for one, nonces in self._nonces.items() if one >= present - WINDOW - 1}
+        nonces = self._nonces.setdefault(second, set())
+        if nonce in nonces or len(nonces) >= MAX_OF_SECOND:
             raise NodeSignatureRefused("the request was received before, or too many were")
-        self._nonces.add(nonce)
-        self._ages.append((present, nonce))
+        nonces.add(nonce)
 
 
 def _derive_key(secret: str) -> bytes:
     return hmac.digest(secret.encode(), _CONTEXT, "sha256")
 
 
-def _mac(key: bytes, method: str, target: str, body: bytes, time: str, nonce: str) -> str:
-    signed = "\n".join((method, target, hashlib.sha256(body).hexdigest(), time, nonce))
+def _mac(
+    key: bytes, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes, time: str, nonce: str
+) -> str:
+    named = sorted((name.lower(), value.strip()) for name, value in headers.items())
+    signed_headers = [f"{name}:{value}" for name, value in named if _SIGNED_HEADERS.fullmatch(name)]
+    digest = hashlib.sha256(body).hexdigest()
+    signed = "\n".join((method, url, target, *signed_headers, digest, time, nonce))
     return hmac.digest(key, signed.encode(), "sha256").hex()
