@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import socket
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from peerd.domain.file_errors import (
 from peerd.storage.client import FilesTransfer
 from peerd.storage.put_body import Body
 from peerd.storage.put_options import PutOptions
+from peerd.storage.transfer import node_http
 from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.store.schema.tables import disks
 from tests.storage.breaking import Relay, breaking_nodes, got, little_memory, nowhere, serve_at
@@ -208,3 +211,19 @@ def test_a_file_that_changes_between_its_hash_and_its_sending_is_not_stored(prog
         with pytest.raises(ContentDiffers, match="has changed while it was sent"):
             transfer._put(body, "films", "f", PutOptions(), None)
     assert program.files.list("films").files == []
+
+
+def test_a_put_to_a_node_that_stands_still_goes_to_another(
+    program: Client, cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_http, "BODY_TIMEOUT", 0.2)
+    frozen = cluster.catalogue.disk("frozen", free=10**15)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        cluster.catalogue.change(disks, disks.c.id == frozen, url=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        put = pool.submit(program.files.put, io.BytesIO(b"stream"), "films/f")
+        asked, _ = silent.accept()
+        try:
+            assert put.result(20).size == len(b"stream")
+            assert b"stream" not in asked.recv(64 * 1024)
+        finally:
+            asked.close()

@@ -38,7 +38,8 @@ class FileServer:
         address = mode.address
         self.shown = address.shown
         self.url = f"unix:{address.socket}" if address.socket is not None else _origin_of(address.url)
-        self.http = NodeHttp(_TokenHeaders(address), address.tls() if self.url.startswith("https:") else None)
+        tls = address.tls() if self.url.startswith("https:") else None
+        self.http = NodeHttp(_TokenHeaders(address), tls, expects=False)
         self._mode = mode
         self._prefix = urlsplit(address.base_url).path
 

@@ -7,6 +7,7 @@ of the environment are not used, and addresses come from the catalogue.
 from __future__ import annotations
 
 import http.client
+import select
 import socket
 import ssl
 from collections import defaultdict
@@ -20,6 +21,8 @@ from urllib.parse import urlsplit
 from peerd.storage.transfer.errors import SourceFailed
 
 CONNECT_TIMEOUT: Final = 5.0
+BODY_TIMEOUT: Final = 5.0
+"""Seconds until a node asks for the body of a put: one that stands still accepts connections, and takes no put."""
 READ_TIMEOUT: Final = 30.0
 """Seconds in which at least some bytes arrive."""
 PUT_TIMEOUT: Final = 600.0
@@ -44,9 +47,11 @@ class NodeHttp:
     Args:
         signer: signs each request.
         tls: how servers of https addresses are verified; None: by the certificates that the system trusts.
+        expects: whether the body of a put is sent only when the receiver asks for it, which proxies may not pass on.
     """
 
-    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None, *, expects: bool = True) -> None:
+        self._expects = expects
         self._signer = signer
         self._tls = tls
         self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
@@ -98,7 +103,7 @@ class NodeHttp:
         """Put a body that is not in memory, over a connection of its own; the response is read within ``with``.
 
         A node that refuses the body before it has read all of it closes the connection; its response is read all the
-        same.
+        same. One that does not ask for the body in time gets none of it, so that another node can get all.
 
         Args:
             url: of the node: scheme, host and port.
@@ -112,12 +117,16 @@ class NodeHttp:
         connection = self._open(url)
         sent = {**headers, "connection": "close", **self._signer.headers("PUT", url, target, headers)}
         is_chunked = "content-length" not in sent
+        if self._expects:
+            sent["expect"] = "100-continue"
         try:
             with _network_of(url):
                 connection.putrequest("PUT", target, skip_accept_encoding=True)
                 for name, value in {**sent, **({"transfer-encoding": "chunked"} if is_chunked else {})}.items():
                     connection.putheader(name, value)
                 connection.endheaders()
+                if self._expects:
+                    _wait_for_answer(connection.sock)
             _send_body(url, connection, blocks, is_chunked=is_chunked)
             with _network_of(url):
                 connection.sock.settimeout(PUT_TIMEOUT)
@@ -240,6 +249,14 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
 def _tune(connected: socket.socket) -> None:
     connected.settimeout(READ_TIMEOUT)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def _wait_for_answer(connected: socket.socket) -> None:
+    """Wait until a node asks for the body of a put, or refuses it. What it says is read by `getresponse`."""
+    readable = select.poll()
+    readable.register(connected, select.POLLIN)
+    if not readable.poll(BODY_TIMEOUT * 1000):
+        raise TimeoutError
 
 
 def _exchange(
