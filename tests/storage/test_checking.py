@@ -10,13 +10,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from peerd.domain.files import FileClass
 from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files, read_disk_view
 from peerd.storage.placement.decision import FileHealth
 from peerd.store.files import copies, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
+from peerd.store.files.classes import set_class
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
-from tests.store.file_steps import Catalogue
+from tests.store.file_steps import GIGABYTE, Catalogue
 from tests.store.world import at_once
 
 
@@ -130,6 +132,22 @@ def test_files_of_one_check_do_not_all_go_to_the_disk_that_had_the_most_room(cat
     assert planned.count({one}) <= 10
     assert planned.count({two}) <= 9
     assert all(planned), "the room is enough for all"
+
+
+def test_surplus_copies_of_one_check_do_not_all_leave_the_disk_that_was_the_fullest(one_catalogue: Catalogue) -> None:
+    catalogue = one_catalogue
+    full, other = (catalogue.disk(name, free=GIGABYTE - less) for name, less in (("a", 30_000_000), ("b", 0)))
+    catalogue.store.run(set_class, FileClass(name="default", copies=1))
+    bucket = catalogue.bucket()
+    for number in range(20):
+        put = catalogue.put(bucket, f"{number}", full, 10_000_000)
+        catalogue.store.run(copies.plan_copies, other, {put.id: put.size}, 1)
+        catalogue.store.run(copies.copies_stored, other, [put.id])
+    check(catalogue)
+    removed = [(task["node_id"], len(ids_of(task))) for task in enqueued(catalogue) if task["name"] == "remove"]
+    counts = dict(removed)
+    assert sum(counts.values()) == 20
+    assert 10 <= counts[catalogue.node("a")] <= 13, "the fuller one keeps a few less"
 
 
 def test_the_most_endangered_files_are_checked_first(catalogue: Catalogue) -> None:

@@ -248,10 +248,11 @@ class _Check:
         for disk_id in decision.remove_from:
             if disk_id not in removing or disk_id in orphaned:
                 self._removals[disk_id].append(file.id)
+                self._promise(disk_id, -file.needs.size)
         return decision
 
     def _promise(self, disk_id: int, size: int) -> None:
-        """Take off room, so that the files of one check do not all go to the disk that had the most."""
+        """Take off room, or add it, so that the files of one check do not all go to one disk, or leave it."""
         disk = self._view.disks[disk_id]
         self._view.disks[disk_id] = msgspec.structs.replace(disk, free=max(0, disk.free - size))
 
