@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from peerd.storage.transfer.node_signature import NodeSigner
 from tests.faults.storage.file_record import ABSENT, FileRecord, SeenRead, UnknownMove
-from tests.faults.storage.storage_fleet import BUCKET, SECRET
+from tests.faults.storage.storage_fleet import BUCKET, SECRET, ClientAddress
 
 TIMEOUT: Final = 20.0
 KEYS: Final = 14
@@ -56,16 +56,16 @@ class FileRequests:
     def __init__(self) -> None:
         self._signer = NodeSigner(SECRET, time.time)
 
-    def send(self, port: int, method: str, target: str, body: bytes | None = None, **headers: str) -> Answer:
+    def send(self, node: ClientAddress, method: str, target: str, body: bytes | None = None, **headers: str) -> Answer:
         """Send a request, and read all of the answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
+        connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=TIMEOUT)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             connection.connect()
         except OSError:
             return Answer(0)
         try:
-            signed = self._signer.headers(method, f"http://127.0.0.1:{port}", target, names)
+            signed = self._signer.headers(method, node.url, target, names)
             connection.request(method, target, body, {**names, **signed})
             response = connection.getresponse()
             return Answer(response.status, response.read())
@@ -80,7 +80,7 @@ class FileClient:
 
     Args:
         name: the beginning of its keys.
-        ports: of the nodes, by name.
+        nodes: their addresses, by name.
         record: of all clients.
         rng: its own.
         stopping: ends it.
@@ -88,12 +88,12 @@ class FileClient:
     """
 
     def __init__(
-        self, name: str, ports: dict[str, int], record: FileRecord, rng: random.Random, stopping: threading.Event,
-        *, every: float = 0.15,
+        self, name: str, nodes: dict[str, ClientAddress], record: FileRecord, rng: random.Random,
+        stopping: threading.Event, *, every: float = 0.15,
     ) -> None:  # fmt: skip
         self.error: BaseException | None = None
         self._name = name
-        self._ports = ports
+        self._nodes = nodes
         self._record = record
         self._rng = rng
         self._stopping = stopping
@@ -119,7 +119,7 @@ class FileClient:
     def _step(self) -> None:
         self._replace_unknown_keys()
         step = self._rng.choices([self._put, self._get, self._delete, self._move], [40, 40, 8, 8])[0]
-        step(self._rng.choice(list(self._ports)))
+        step(self._rng.choice(list(self._nodes)))
 
     def _replace_unknown_keys(self) -> None:
         self._keys = [key for key in self._keys if not self._record.is_unknown(key)]
@@ -134,7 +134,7 @@ class FileClient:
         announced = {"x_peerd_blake3": digest} if self._rng.random() < 0.5 else {}
         self._record.began({key: digest}, time.monotonic())
         answer = self._requests.send(
-            self._ports[node], "PUT", target_of(key), content, x_peerd_class=wanted, **announced
+            self._nodes[node], "PUT", target_of(key), content, x_peerd_class=wanted, **announced
         )
         if self._judge("put", answer, [key], 201):
             self._record.ids.add(json.loads(answer.body)["id"])
@@ -142,7 +142,7 @@ class FileClient:
     def _delete(self, node: str) -> None:
         key = self._rng.choice(self._keys)
         self._record.began({key: ABSENT}, time.monotonic())
-        self._judge("delete", self._requests.send(self._ports[node], "DELETE", target_of(key)), [key], 204)
+        self._judge("delete", self._requests.send(self._nodes[node], "DELETE", target_of(key)), [key], 204)
 
     def _move(self, node: str) -> None:
         source, target = self._rng.sample(self._keys, 2)
@@ -150,7 +150,7 @@ class FileClient:
         if digest == ABSENT:
             return
         self._record.began({source: ABSENT, target: digest}, time.monotonic())
-        answer = self._requests.send(self._ports[node], "POST", f"{target_of(source)}?to={target_of(target)[7:]}")
+        answer = self._requests.send(self._nodes[node], "POST", f"{target_of(source)}?to={target_of(target)[7:]}")
         self._judge("move", answer, [source, target], 200, UnknownMove(source, target, digest))
 
     def _judge(
@@ -171,7 +171,7 @@ class FileClient:
     def _get(self, node: str) -> None:
         key = self._rng.choice(self._record.all_keys() or self._keys)
         began = time.monotonic()
-        answer = self._requests.send(self._ports[node], "GET", target_of(key))
+        answer = self._requests.send(self._nodes[node], "GET", target_of(key))
         self._record.count(f"get: {answer.status} {answer.code}")
         if answer.status in {200, 404}:
             digest = blake3(answer.body).hexdigest() if answer.status == 200 else ABSENT

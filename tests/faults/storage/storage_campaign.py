@@ -152,9 +152,9 @@ class StorageCampaign:
     def _load_under_faults(self) -> int:
         plan, fleet = self._plan, self._fleet
         ends, stopping = threading.Event(), threading.Event()
-        ports = {node.name: node.port for node in fleet.nodes}
+        addresses = {node.name: node.client_address for node in fleet.nodes}
         clients = [
-            FileClient(f"client {number}", ports, self._record, random.Random(f"{plan.seed}/{number}"), ends)
+            FileClient(f"client {number}", addresses, self._record, random.Random(f"{plan.seed}/{number}"), ends)
             for number in range(plan.clients)
         ]
         disks = DiskFaults(fleet, random.Random(f"{plan.seed}/disks"), plan.disk_every, stopping)
@@ -239,7 +239,7 @@ class StorageCampaign:
         """Every key by every node."""
         for node in self._fleet.nodes:
             for key in self._record.all_keys():
-                answer = self._requests.send(node.port, "GET", target_of(key))
+                answer = self._requests.send(node.client_address, "GET", target_of(key))
                 digest = blake3(answer.body).hexdigest() if answer.status == 200 else ""
                 self._record.counts[f"read back: {answer.status}"] += 1
                 if answer.status not in {200, 404} or digest not in self._record.allowed(key):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from sqlalchemy.engine import make_url
@@ -38,6 +38,13 @@ CLASSES: Final = (
     FileClass(name="wide", copies=3, durable=2),
 )
 BUCKET: Final = "films"
+
+
+class ClientAddress(NamedTuple):
+    """Where a client reaches a node, and the URL by which the other nodes know it, for which requests are signed."""
+
+    port: int
+    url: str
 
 
 class StorageTiming(msgspec.Struct, frozen=True):
@@ -72,12 +79,12 @@ class StorageServerNode(RestartingNode):
         with_mount: bool,
         can_fail: bool,
     ) -> None:
-        self.port = port
         self.mount = _mount(cluster.folder / f"mount-{name}") if with_mount else None
         self.disk = (self.mount or cluster.folder) / f"disk-{name}"
         self.disk.mkdir()
         self._may_start = threading.Lock()
         self.entrance = proxies.proxy(port)
+        self.client_address = ClientAddress(port, f"http://127.0.0.1:{self.entrance.port}")
         url = make_url(cluster.url)
         database = None if url.port is None else proxies.proxy(url.port)
         if database is not None:
