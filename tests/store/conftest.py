@@ -4,7 +4,8 @@
 `world`       the same with helpers: nodes and processes of the test, tasks in every state
 
 The modules in `ON_MORE_SERVERS` run on a Galera cluster too, in `make test-all`: what they hold, a server that does not
-see yet what another one has committed could break. And they run on the newest MariaDB and PostgreSQL.
+see yet what another one has committed could break. And they run on the newest MariaDB and PostgreSQL, and through
+PgBouncer in transaction mode.
 """
 
 from __future__ import annotations

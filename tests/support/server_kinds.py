@@ -4,6 +4,7 @@ from tests.support.galera import Galera, SharedGalera
 from tests.support.mariadb import MariaDB
 from tests.support.mysql import MySQL
 from tests.support.newest import NewestMariaDB, NewestPostgreSQL
+from tests.support.pgbouncer import PooledPostgreSQL
 from tests.support.postgresql import PostgreSQL
 from tests.support.server import DatabaseServer
 
@@ -15,5 +16,6 @@ MORE_SERVERS: dict[str, type[DatabaseServer | Galera]] = {
     "galera": SharedGalera,
     NewestMariaDB.kind: NewestMariaDB,
     NewestPostgreSQL.kind: NewestPostgreSQL,
+    PooledPostgreSQL.kind: PooledPostgreSQL,
 }
 SHARED_SERVERS: dict[str, type[DatabaseServer | Galera]] = {**SERVERS, **MORE_SERVERS}

@@ -90,6 +90,7 @@ class DoorbellHealth:
         """Where the node receives datagrams."""
         self.problem: str | None = "it has not been tried yet"
         """Why the doorbell is not known to work; None when it is."""
+        self._listener_problem: str | None = None
         self._was_working: bool | None = None
         self._ping_needed = asyncio.Event()
         self._ping_task: asyncio.Future[None] | None = None
@@ -118,6 +119,7 @@ class DoorbellHealth:
 
     def on_listener_change(self, problem: str | None) -> None:
         """Take note that the listener has lost its connection, or has it again."""
+        self._listener_problem = problem
         if problem is not None:
             self.set_problem(problem)
         else:
@@ -149,6 +151,8 @@ class DoorbellHealth:
                     await self._ping_needed.wait()
 
     async def _find_problem(self) -> str | None:
+        if self._listener_problem is not None:
+            return self._listener_problem
         if not await self._receives_own_ping():
             if self.address is None:
                 return "a notification of our own did not come back within a second"

@@ -22,6 +22,7 @@ from sqlalchemy.engine import URL
 from peerd.agent.doorbell.health import RejectedRings
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.backoff import Backoff
+from peerd.domain.errors import UnsupportedDatabase
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.datagram import (
@@ -33,6 +34,7 @@ from peerd.doorbell.datagram import (
     Verifier,
 )
 from peerd.store.connection.database import Database, translated_errors
+from peerd.store.connection.postgresql_sessions import has_pooler, shares_session
 
 DATAGRAMS_PER_TURN: Final = 64
 """Datagrams read before the event loop runs other callbacks."""
@@ -44,6 +46,7 @@ DISCARD_PORT: Final = 9
 CHECK_STOP_EVERY: Final = 0.5
 """Seconds after which the thread notices that it must end."""
 END_WITHIN: Final = 2.0
+SHARED_SESSION: Final = "the pooler gives the session to others between transactions (pool_mode)"
 UNSIGNED_RATE: Final = (400, 200.0)
 """Unsigned notifications heeded at once, and in a second, in a cluster without a secret, where all are unsigned."""
 UNSIGNED_RATE_WITH_SECRET: Final = (5, 1.0)
@@ -175,12 +178,20 @@ class PostgresqlListener:
     def _connect(self) -> Any:
         with translated_errors():
             pooled = self.database.engine.raw_connection()
-        pooled.detach()  # it does not go back to the pool
         connection: Any = pooled.dbapi_connection
+        pooled.detach()  # it does not go back to the pool
+        if has_pooler(pooled.info) and self._shares_session(connection):
+            connection.close()
+            raise UnsupportedDatabase(SHARED_SESSION)
         connection.rollback()
         connection.autocommit = True
         connection.execute(f"LISTEN {CHANNEL}")
         return connection
+
+    def _shares_session(self, connection: Any) -> bool:
+        with translated_errors(), closing(self.database.engine.raw_connection()) as pooled:
+            other: Any = pooled.dbapi_connection
+            return shares_session(connection, other)
 
     def _listen(self, connection: Any, stopping: threading.Event) -> None:
         while not stopping.is_set():

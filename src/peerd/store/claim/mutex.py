@@ -24,6 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
+from peerd.store.connection.postgresql_sessions import has_pooler
 from peerd.store.statements.compiled import CompiledStatement
 
 MUTEX_FROM_LIMIT: Final = 10
@@ -50,6 +51,8 @@ _ACQUIRE_ON_POSTGRESQL: Final = CompiledStatement(
     )
 )
 """0: acquired at once; 1: after a wait; null: not acquired."""
+_TRANSACTION: Final = ("BEGIN", "ROLLBACK", "COMMIT")
+_SAVEPOINT: Final = ("SAVEPOINT mutex", "ROLLBACK TO SAVEPOINT mutex", "RELEASE SAVEPOINT mutex")
 
 
 class ClaimMutex:
@@ -133,18 +136,19 @@ def _on_mysql(connection: Connection, name: str) -> Iterator[bool | None]:
 @contextmanager
 def _on_postgresql(connection: Connection, name: str) -> Iterator[bool | None]:
     """As on MySQL. The lock belongs to a transaction, so that it also works through a connection pooler."""
-    connection.exec_driver_sql("BEGIN")
+    begin, roll_back, commit = _SAVEPOINT if has_pooler(connection.info) else _TRANSACTION
+    connection.exec_driver_sql(begin)
     try:
         has_waited = _acquire(connection, _ACQUIRE_ON_POSTGRESQL, advisory_key(name))
         if has_waited is None:
-            connection.exec_driver_sql("ROLLBACK")  # it has failed; the statements after it commit by themselves
+            connection.exec_driver_sql(roll_back)  # it has failed; the statements after it do without the lock
         yield has_waited
     except BaseException:
         if not connection.invalidated:
-            connection.exec_driver_sql("ROLLBACK")
+            connection.exec_driver_sql(roll_back)
         raise
     if has_waited is not None:
-        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql(commit)
 
 
 def _acquire(connection: Connection, statement: CompiledStatement, mutex: str | int) -> bool | None:

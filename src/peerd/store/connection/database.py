@@ -34,6 +34,7 @@ from peerd.store.connection import database_errors
 from peerd.store.connection.engines import open_engines, with_driver
 from peerd.store.connection.galera import may_lag
 from peerd.store.connection.pool_liveness import OpenedConnections, was_idle, without_liveness_check
+from peerd.store.connection.postgresql_sessions import begin_with_settings, with_settings
 from peerd.store.connection.sqlite_groups import SqliteGroups
 from peerd.store.connection.sqlite_lock import writer_lock_of
 from peerd.store.statements.autocommit import AutocommitConnection
@@ -192,7 +193,7 @@ class Database:
         Raises:
             DatabaseUnavailable: see `run`.
         """
-        return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs))
+        return self._run_with_retries(partial(self._read, operation, *args, **kwargs))
 
     def may_lag(self) -> bool:
         """Whether a read may lack recent commits, because there are, or may be, several servers.
@@ -230,17 +231,27 @@ class Database:
             connection.begin(),
             _repeatable_errors(connection, unchecked=True),
         ):
+            begin_with_settings(connection)
             return operation(connection, *args, **kwargs)
 
     def _run_autocommit(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._hot_path.connect() as connection, _repeatable_errors(connection):
+        with self._hot_path.connect() as connection, _repeatable_errors(connection), with_settings(connection):
             return operation(connection, *args, **kwargs)
 
     def _run_statement(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._writer_turn(), self.statement_engine.connect() as connection, _repeatable_errors(connection):
+        with (
+            self._writer_turn(),
+            self.statement_engine.connect() as connection,
+            _repeatable_errors(connection),
+            with_settings(connection),
+        ):
             return operation(AutocommitConnection(connection), *args, **kwargs)
 
     def _run_idempotent(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        result: T = self._read(_operate_with_settings, operation, *args, **kwargs)
+        return result
+
+    def _read(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with (
             _connect_without_ping(self.statement_engine) as connection,
             _repeatable_errors(connection, unchecked=True),
@@ -293,6 +304,11 @@ class _StatementCancelled(Exception):
 
 class _StaleConnection(Exception):
     """A connection was closed while it was idle: its operation did nothing."""
+
+
+def _operate_with_settings(connection: Connection, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+    with with_settings(connection):
+        return operation(connection, *args, **kwargs)
 
 
 @contextmanager

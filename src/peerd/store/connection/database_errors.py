@@ -22,6 +22,8 @@ ROLLED_BACK: Final = frozenset(
     }
 )
 """MySQL's error numbers and PostgreSQL's SQLSTATEs, here and below."""
+PROTOCOL_VIOLATION: Final = "08P01"
+"""The SQLSTATE of everything that a pooler refuses."""
 BUSY_ON_SQLITE: Final = ("database is locked", "database table is locked", "database schema is locked")
 CANCELLED: Final = frozenset(
     {
@@ -56,6 +58,13 @@ RENEW_LOGIN: Final = "the password has expired: give the user a new one (ALTER U
 USE_TLS: Final = "the server demands TLS: name its certificate in [database] url, ?ssl_ca=FILE"
 CHECK_FILE_ACCESS: Final = "its folder must be there, and both must be writable for this user"
 FREE_DISK_SPACE: Final = "free space on the disk of the database; what waits is written then"
+POOL_TRANSACTIONS: Final = (
+    "this is a pooler (PgBouncer) that lets through single statements: set pool_mode = transaction or session there"
+)
+CONFIGURE_POOLER: Final = "this is a pooler (PgBouncer): name the database in its own configuration, and see its log"
+NO_START_OPTIONS: Final = (
+    "this is a pooler (PgBouncer), which takes no options: leave them out of [database] url; ALTER ROLE … SET does it"
+)
 NOT_A_DATABASE: Final = "the file is something else; give [database] url another one"
 
 REFUSED: Final[dict[int | str, str]] = {
@@ -76,6 +85,9 @@ REFUSED_BY_MESSAGE: Final = (
     (re.compile(r'database ".*" does not exist'), CREATE_DATABASE),
     (re.compile(r"permission denied for database"), GRANT_PRIVILEGES),
     (re.compile(r"no pg_hba\.conf entry"), ALLOW_HOST),
+    (re.compile(r"in statement pooling mode"), POOL_TRANSACTIONS),
+    (re.compile(r"no such database: |bouncer config error"), CONFIGURE_POOLER),
+    (re.compile(r"unsupported startup parameter"), NO_START_OPTIONS),
     (re.compile(r"^unable to open database file|^attempt to write a readonly database"), CHECK_FILE_ACCESS),
     (re.compile(r"^file is not a database"), NOT_A_DATABASE),
     (re.compile(r"^database or disk is full"), FREE_DISK_SPACE),
@@ -116,7 +128,7 @@ def refusal_remedy(error: Exception) -> str | None:
     if not isinstance(error, DBAPIError):
         return None
     code = error_code(error)
-    if code is not None:
+    if code not in (None, PROTOCOL_VIOLATION):
         return REFUSED.get(code)
     return next((remedy for pattern, remedy in REFUSED_BY_MESSAGE if pattern.search(str(error.orig))), None)
 

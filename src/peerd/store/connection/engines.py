@@ -19,6 +19,7 @@ from peerd.store.connection import galera
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.failover import FailoverHosts, Host
 from peerd.store.connection.pool_liveness import check_idle_connections
+from peerd.store.connection.postgresql_sessions import set_up
 from peerd.store.connection.sqlite_groups import IN_GROUP
 from peerd.store.connection.sqlite_lock import BUSY_TIMEOUT
 from peerd.store.schema.types import is_mariadb, parse_timestamp
@@ -273,7 +274,7 @@ def _connect_with_failover(hosts: FailoverHosts, engine: Engine) -> None:
 def _postgresql(
     url: URL, pool_size: int, *, autocommit: bool, waits_for_locks: bool = True, settings: dict[str, str] | None = None
 ) -> Engine:
-    options = {
+    session_settings = {
         "timezone": "UTC",
         "lock_timeout": f"{LOCK_TIMEOUT if waits_for_locks else SHORT_LOCK_TIMEOUT}s",
         "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_TIMEOUT}s",
@@ -281,7 +282,6 @@ def _postgresql(
     }
     arguments: dict[str, Any] = {
         "connect_timeout": CONNECT_TIMEOUT,
-        "options": " ".join(f"-c {name}={value}" for name, value in options.items()),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 4,
@@ -296,6 +296,7 @@ def _postgresql(
         from peerd.store.connection.postgresql_timestamps import use_lenient_timestamps  # noqa: PLC0415 - the driver
 
         use_lenient_timestamps(connection)
+        set_up(connection, record.info, session_settings)
 
     check_idle_connections(engine)
     return engine
