@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import importlib
+import os
 import signal
 import socket
 import sys
@@ -92,6 +93,7 @@ def _run_service(plan: Mapping[str, Any], link: Link) -> int:
 
 
 def _create_service(plan: Mapping[str, Any]) -> Service:
+    os.chdir(plan["project_directory"])  # the master stays in the folder of an earlier release
     add_project_folder(plan["project_directory"])
     module, _, name = plan["entry"].partition(":")
     factory = getattr(importlib.import_module(module), name)

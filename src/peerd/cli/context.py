@@ -32,6 +32,7 @@ from peerd.cli.server_options import find_server, server_client
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.reading.environment import CONFIG_VARIABLE
+from peerd.config.reading.source import current_folder
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
@@ -97,7 +98,7 @@ class CommandContext:
         """
         variables = {**os.environ}
         if self.config is not None:
-            variables[CONFIG_VARIABLE] = str(self.config.absolute())
+            variables[CONFIG_VARIABLE] = str(current_folder() / self.config)
         if self._database is not None:
             try:
                 normalise_url(self._database)

@@ -96,6 +96,8 @@ def make_sqlite_path_absolute(url: str, folder: Path) -> str:
         return url
     parsed = _parse(url)
     path = folder / Path(parsed.database or "").expanduser()
+    if ".." in path.parts:  # behind a symbolic link, SQLAlchemy would find another folder there than the system does
+        path = path.resolve()
     return parsed.set(database=str(path)).render_as_string(hide_password=False)
 
 

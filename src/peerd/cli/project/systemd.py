@@ -128,8 +128,11 @@ def _render_unit(context: CommandContext, name: str, user: str | None) -> str:
             f"# {URL_VARIABLE} was given and is left out, because it may hold a password: use [database] "
             "password_file, or EnvironmentFile= in a drop-in.\n"
         )
-    beside = Path(sys.executable).with_name("peerd")
-    program = [str(beside)] if beside.exists() else [sys.executable, "-m", "peerd.cli"]
+    executable, release = Path(sys.executable), settings.project_directory.resolve()
+    if executable.is_relative_to(release):
+        executable = settings.project_directory / executable.relative_to(release)
+    beside = executable.with_name("peerd")
+    program = [str(beside)] if beside.exists() else [str(executable), "-m", "peerd.cli"]
     options = ["--config", str(settings.file)] if settings.file else []
     return UNIT.format(
         name=name,

@@ -138,6 +138,9 @@ def _node_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem
         problem = f"systemd kills a service that takes more than {limit} to stop"
         remedy = f"set TimeoutStopSec above {format_duration(grace)} in the unit, as peerd systemd does"
         yield source.problem(("node", "grace"), problem, remedy)
+    if settings.project_directory.is_symlink() and f"//{settings.project_directory}/" in settings.database.url:
+        problem = "the file is in a folder that a link names: if it is switched, each release has another one"
+        yield source.problem(("database", "url"), problem, "give the path of a folder that releases share")
     for key in ("address", "zone"):
         if is_sqlite(settings.database.url) and getattr(settings.node, key) is not None:
             remedy = "use MariaDB, MySQL or PostgreSQL for several machines"

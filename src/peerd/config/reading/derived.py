@@ -13,7 +13,15 @@ from peerd.config.problems import Problem
 from peerd.config.reading.source import ConfigSource
 from peerd.config.reading.storage import find_storage_problems, with_storage
 from peerd.config.reading.tls_files import TLS_KEYS
-from peerd.config.settings import ClusterSettings, DatabaseSettings, Document, GatewaySettings, Section, Settings
+from peerd.config.settings import (
+    ClusterSettings,
+    DatabaseSettings,
+    Document,
+    GatewaySettings,
+    NodeSettings,
+    Section,
+    Settings,
+)
 from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
 
@@ -27,7 +35,7 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
     """The settings with absolute paths and the database's password, and the problems of password and secret files."""
     folder, node, manager, problems = source.folder, document.node, document.manager, list[Problem]()
     if not source.is_set("node", "run_directory"):
-        node = replace(node, run_directory=node.run_directory / node.name)
+        node = replace(node, run_directory=_default_run_directory(folder, node))
     if not source.is_set("manager", "inactive_after"):
         manager = replace(manager, inactive_after=2 * node.heartbeat_every)
     database = _with_absolute_path(document.database, "password_file", folder)
@@ -60,6 +68,15 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
     settings = Settings(project_directory=folder, file=source.file, **{**asdict(document), **derived})
     problems += [*_mail_problems(settings, source), *find_storage_problems(settings, source)]
     return with_storage(settings), problems
+
+
+def _default_run_directory(folder: Path, node: NodeSettings) -> Path:
+    """In the project's folder; beside it where that is a link, which may be switched to another release."""
+    inside, beside = (
+        folder / node.run_directory / node.name,
+        folder.parent / node.run_directory / folder.name / node.name,
+    )
+    return beside if folder.is_symlink() and (beside.exists() or not inside.exists()) else inside
 
 
 def _with_absolute_path(section: AnySection, key: str, folder: Path) -> AnySection:

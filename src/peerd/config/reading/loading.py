@@ -18,7 +18,7 @@ from peerd.config.reading.consistency import find_contradictions, find_incomplet
 from peerd.config.reading.derived import derive_settings
 from peerd.config.reading.environment import CONFIG_VARIABLE, find_unknown_variables, read_overrides
 from peerd.config.reading.models import ValidationError, describe_error, key_path_of, parse_section
-from peerd.config.reading.source import ConfigSource, KeyPath, index_key_lines, merge_overrides
+from peerd.config.reading.source import ConfigSource, KeyPath, current_folder, index_key_lines, merge_overrides
 from peerd.config.settings import Document, Settings
 from peerd.domain.size import format_size
 
@@ -88,7 +88,7 @@ def _find_file(path: Path | None, environment: Mapping[str, str]) -> Path | None
         with suppress(RuntimeError):  # there is no such home folder: it is an ordinary name
             return named.expanduser()
         return named
-    here = Path.cwd()
+    here = current_folder(environment)
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
             return folder / FILE_NAME
@@ -101,7 +101,9 @@ def _find_file(path: Path | None, environment: Mapping[str, str]) -> Path | None
 def _read_source(path: Path | None, environment: Mapping[str, str]) -> ConfigSource:
     overrides = read_overrides(environment)
     if path is None:
-        return ConfigSource(Path.cwd(), None, merge_overrides({}, overrides), overridden=frozenset(overrides))
+        return ConfigSource(
+            current_folder(environment), None, merge_overrides({}, overrides), overridden=frozenset(overrides)
+        )
     text = _read_text(path)
     try:
         values, lines = tomllib.loads(text), index_key_lines(text)
@@ -111,7 +113,7 @@ def _read_source(path: Path | None, environment: Mapping[str, str]) -> ConfigSou
         raise _unreadable(path, "holds values within values, too deep to be read") from None
     except ValueError:  # int() refuses it, and tomllib does not translate the error
         raise _unreadable(path, "holds a number that is too long to be read") from None
-    file = path.absolute()
+    file = current_folder(environment) / path
     return ConfigSource(file.parent, file, merge_overrides(values, overrides), lines, frozenset(overrides))
 
 

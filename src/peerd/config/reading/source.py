@@ -6,9 +6,11 @@ begins; tomllib parses the statement.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -62,9 +64,21 @@ class ConfigSource:
         return Problem(file, find_line(path, self.lines), key, message, remedy)
 
 
+def current_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """The current folder, by the name by which the shell has entered it, with its symbolic links.
+
+    A link such as `current` names the same project after it was switched to another folder.
+    """
+    named = Path(environment.get("PWD", ""))
+    with suppress(OSError, ValueError):
+        if named.is_absolute() and ".." not in named.parts and named.samefile("."):
+            return named
+    return Path.cwd()
+
+
 def display_path(file: Path) -> str:
     """A path relative to the current folder, if it is below it."""
-    here = Path.cwd()
+    here = current_folder()
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 

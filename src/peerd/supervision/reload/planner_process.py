@@ -34,7 +34,12 @@ class PlannerProcess:
         self._deadline = now + PLANNER_TIMEOUT
         self._timed_out = False
         self._popen = subprocess.Popen(
-            plan.planner, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0
+            plan.planner,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=plan.project_directory,  # the master's own may have been removed, with an earlier release
+            process_group=0,
         )
         self.pid = self._popen.pid
         assert self._popen.stdout is not None
