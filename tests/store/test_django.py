@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import django  # type: ignore[import-untyped]
 import pymysql
 import pytest
+from asgiref.sync import sync_to_async
 from django.conf import settings  # type: ignore[import-untyped]
 from django.db import DatabaseError, connections, transaction  # type: ignore[import-untyped]
 
+from peerd import Queue, Status
 from peerd.contrib.django import enqueue, enqueue_many
 from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import NewTask
+from peerd.testing import eventually, run_inline
 from tests.store.world import World
 
 if not settings.configured:
@@ -142,3 +147,50 @@ def test_the_nodes_are_rung_at_after_the_commit_and_not_after_a_rollback(
         enqueue(CALL, using=using)
         transaction.set_rollback(True, using=using)
     assert rung == [TasksAvailable(("q",))]
+
+
+GONE_AFTER = {
+    "mysql": {"init_command": "SET wait_timeout = 1"},
+    "postgresql": {"options": "-c idle_session_timeout=1s"},
+}
+"""Options with which a server closes an idle connection after a second."""
+SESSIONS = {
+    "mysql": "SELECT count(*) FROM information_schema.processlist WHERE id = %s",
+    "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE pid = %s",
+}
+OWN_SESSION = {"mysql": "SELECT connection_id()", "postgresql": "SELECT pg_backend_pid()"}
+
+
+@pytest.mark.every_database
+@pytest.mark.parametrize("store", ["mariadb", "postgresql"], indirect=True)
+def test_handlers_that_use_the_orm_have_a_connection_whatever_the_server_has_closed_meanwhile(
+    using: str, world: World
+) -> None:
+    """Each attempt has a connection of its own, and closes it: a coroutine's stays with no thread that outlives it."""
+    name, orm = world.store.name, Queue("orm")
+    connections.settings[using]["OPTIONS"] = GONE_AFTER[name]
+
+    def session() -> int:
+        with connections[using].cursor() as cursor:
+            cursor.execute(OWN_SESSION[name])
+            return int(cursor.fetchone()[0])
+
+    @orm.task
+    async def coroutine() -> list[int]:
+        return [await sync_to_async(session)() for _ in range(2)]
+
+    @orm.task
+    def plain() -> list[int]:
+        return [session() for _ in range(2)]
+
+    def is_gone(number: int) -> bool:
+        with world.store.engine.connect() as connection:
+            return not connection.exec_driver_sql(SESSIONS[name], (number,)).scalar_one()
+
+    for handler in (coroutine, plain):
+        for _ in range(2):
+            ran = asyncio.run(run_inline(handler.with_args()))
+            assert ran.status is Status.DONE, ran.error
+            first, again = ran.result
+            assert first == again
+            eventually(partial(is_gone, first))

@@ -25,6 +25,7 @@ from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import RunStatus
+from peerd.runtime.concurrency.django_threads import own_thread
 from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread, start_thread, wait_despite_cancellation
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
@@ -156,7 +157,8 @@ class ScheduleRunExecutor:
         if _wants_context(function):
             args = [context, *args]
         if inspect.iscoroutinefunction(function):
-            await cast("Awaitable[object]", function(*args, **named))
+            with own_thread():
+                await cast("Awaitable[object]", function(*args, **named))
         else:
             await _in_thread(lambda: function(*args, **named), context)
 

@@ -15,6 +15,7 @@ import msgspec
 from peerd.config.settings import WorkerSettings
 from peerd.domain.duration import parse_duration
 from peerd.domain.size import parse_size
+from peerd.runtime.concurrency.django_threads import own_thread
 from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread
 from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
 from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
@@ -228,7 +229,8 @@ class Worker(BaseWorker):
         error = trace = raised = None
         try:
             if inspect.iscoroutinefunction(self.loop):
-                await self.loop()
+                with own_thread():
+                    await self.loop()
             else:
                 await run_in_thread(self.loop, name=type(self).__name__)
         except (SystemExit, SystemExitInThread) as leaving:

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
+from peerd.runtime.concurrency.django_threads import close_connections
 from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
 
 T = TypeVar("T")
@@ -80,6 +81,7 @@ def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.F
             settle(None, error)
         else:
             settle(result, None)
+        close_connections()
 
     thread = threading.Thread(target=run, name=f"peerd-{name}", daemon=True)
     if (task := asyncio.current_task()) is not None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
 from peerd.domain.task import Task
+from peerd.runtime.concurrency.django_threads import own_thread
 from peerd.runtime.concurrency.threads import current_stack
 from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, EventBus
 from peerd.runtime.process.uncaught_exceptions import (
@@ -125,10 +126,12 @@ class Execution:
         assert task is not None
         log = self.ctx.attempt_log
         if log is None:
-            return await self._run_with_hooks(task)
+            with own_thread():
+                return await self._run_with_hooks(task)
         token = current_attempt.set(log)
         try:
-            return await self._run_with_hooks(task)
+            with own_thread():
+                return await self._run_with_hooks(task)
         finally:
             current_attempt.reset(token)
             log.end(STREAM_LEVELS)
