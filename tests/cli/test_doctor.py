@@ -18,7 +18,7 @@ from peerd.store.jobs import put
 from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import alerts, tasks
+from peerd.store.schema.tables import alerts, processes, tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.support.server_kinds import INNODB
@@ -167,6 +167,19 @@ def test_a_long_open_transaction_is_reported_with_its_session(
         # when no session has queried them for a tenth of a second.
         eventually(lambda: str(session) in found(client, "transactions").remedy, timeout=60, every=0.2)
     forgotten.dispose()
+
+
+def test_more_processes_than_the_server_has_connections_for_are_a_warning(
+    server_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Client(as_admin(server_database)) as client:
+        migrate(client.database)
+        assert found(client, "connections").level is Level.OK
+        row = {"node_id": 1, "incarnation": "i", "kind": "k", "slot": "k-1", "role": "worker", "pid": 1}
+        with client.database.engine.begin() as connection:
+            connection.execute(sa.insert(processes), [row, row])
+        monkeypatch.setattr("peerd.operate.diagnostics.connections.PER_PROCESS", 1_000_000)
+        assert "2 processes may use 2,000,000" in found(client, "connections").message
 
 
 @pytest.mark.parametrize("kind", INNODB)

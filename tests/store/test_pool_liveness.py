@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -15,6 +18,7 @@ from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.statements.token import new_token
+from peerd.testing import eventually
 from tests.store.world import World
 from tests.support.server_kinds import ON_SERVERS
 
@@ -126,3 +130,34 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
         with pytest.raises(DatabaseUnavailable):
             way(write, goes_on=rows == 1)
         assert (len(tries), world.count()) == (1 + rows, rows)
+
+
+def test_connections_that_nothing_uses_are_closed_and_those_in_use_are_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_open(number: int) -> bool:
+        return bool(world.store.read(lambda one: one.exec_driver_sql(GONE[one.dialect.name].format(number)).scalar()))
+
+    def all_are_closed(numbers: set[int]) -> bool:
+        return not any(is_open(number) for number in numbers)
+
+    def meet(connection: Connection) -> int:
+        number = number_of(connection)
+        together.wait(10)
+        return number
+
+    monkeypatch.setattr("peerd.store.connection.pool_liveness.UNUSED_AFTER", 0.2)
+    together = threading.Barrier(2)
+    with closing(Database(world.store.url)) as database, ThreadPoolExecutor(2) as threads:
+        for _ in range(2):  # also after all were closed
+            both = {future.result() for future in [threads.submit(database.run, meet) for _ in range(2)]}
+            assert len(both) == 2
+            used = set[int]()
+
+            def one_is_kept(both: set[int] = both, used: set[int] = used) -> bool:
+                used.add(database.run(number_of))
+                return [number in used for number in both if is_open(number)] == [True]
+
+            eventually(one_is_kept)
+            assert len(used) == 1
+            eventually(partial(all_are_closed, both))

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
+from peerd.operate.diagnostics.connections import connections_of
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.connection.galera import is_member
 
@@ -111,6 +112,11 @@ def galera_flow_control(connection: Connection) -> list[Finding]:
     return [Finding(Level.WARNING, "Galera", message, remedy)]
 
 
+def connections(connection: Connection) -> list[Finding]:
+    """The connections that the processes may use."""
+    return connections_of(connection, int(_variable(connection, "max_connections")))
+
+
 def _variable(connection: Connection, name: str) -> Any:
     return connection.execute(sa.text(f"SELECT @@global.{name}")).scalar_one()
 
@@ -120,6 +126,8 @@ def _status(connection: Connection, name: str) -> str:
     return "0" if found is None else str(found[1])
 
 
-OF_GALERA: Final = (galera_members, galera_flow_control)
-EXAMINATIONS: Final = (version, read_only, durability, packet, history, transactions, *OF_GALERA)
+EXAMINATIONS: Final = (
+    *(version, read_only, durability, packet, history, transactions, connections),
+    *(galera_members, galera_flow_control),
+)
 SLOWDOWN_EXAMINATIONS: Final = (history, transactions, galera_flow_control)

@@ -8,7 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.duration import format_duration
+from peerd.operate.diagnostics.connections import connections_of
 from peerd.operate.diagnostics.finding import Finding, Level
+from peerd.store.connection.postgresql_sessions import has_pooler
 
 OLD_TRANSACTION: Final = 60.0
 MANY_DEAD: Final = 100_000
@@ -97,9 +99,16 @@ def prepared(connection: Connection) -> list[Finding]:
     return [Finding(Level.WARNING, "transactions", message, f"COMMIT PREPARED {oldest.gid!r}, or ROLLBACK PREPARED")]
 
 
+def connections(connection: Connection) -> list[Finding]:
+    """The connections that the processes may use."""
+    if has_pooler(connection.info):  # whose limits it does not tell
+        return []
+    return connections_of(connection, int(_setting(connection, "max_connections")))
+
+
 def _setting(connection: Connection, name: str) -> str:
     return str(connection.execute(sa.text("SELECT current_setting(:name)"), {"name": name}).scalar_one())
 
 
-EXAMINATIONS: Final = (version, read_only, durability, vacuum, transactions, prepared)
+EXAMINATIONS: Final = (version, read_only, durability, vacuum, transactions, prepared, connections)
 SLOWDOWN_EXAMINATIONS: Final = (vacuum, transactions, prepared)

@@ -18,7 +18,7 @@ from peerd.domain.errors import UnsupportedDatabase
 from peerd.store.connection import galera
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.failover import FailoverHosts, Host
-from peerd.store.connection.pool_liveness import check_idle_connections
+from peerd.store.connection.pool_liveness import ShrinkingPool, check_idle_connections
 from peerd.store.connection.postgresql_sessions import set_up
 from peerd.store.connection.sqlite_groups import IN_GROUP
 from peerd.store.connection.sqlite_lock import BUSY_TIMEOUT
@@ -158,6 +158,7 @@ def _server_engine(url: URL, pool_size: int, arguments: dict[str, Any], *, autoc
     return sa.create_engine(
         url,
         connect_args=arguments,
+        poolclass=ShrinkingPool,
         pool_size=(pool_size + 1) // 2,
         max_overflow=pool_size,
         pool_recycle=1800,

@@ -1,4 +1,4 @@
-"""Whether a pooled connection can still be used: it may have been closed while idle, or inherited by a fork.
+"""Whether a pooled connection can still be used, or is of use: it may be idle, closed, or inherited by a fork.
 
 SQLAlchemy's ``pool_pre_ping`` costs a round trip before each use, where a claim has three. Here a connection that was
 in use a moment ago is not checked; one that was idle for seconds is checked at its socket, without a round
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 import weakref
 from collections.abc import Iterable, Iterator
@@ -16,15 +17,20 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final
 
+import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.util.queue import Queue
 
 NO_CHECK_WITHIN: Final = 0.1
 """Seconds of idleness up to which a connection is not checked."""
 SOCKET_CHECK_WITHIN: Final = 30.0
 """Seconds of idleness up to which a silent socket is enough: a server that closes a connection sends a notice. After
 that the connection is pinged, because firewalls drop connections without a notice, though only after minutes."""
+UNUSED_AFTER: Final = 20.0
+"""Seconds of idleness after which a connection is closed: on a full server, others wait for it. Longer than the pauses
+between polls and heartbeats."""
 USED_AT: Final = "peerd_used_at"
 """In a connection's ``info``: when it was returned to the pool, by the monotonic clock."""
 WAS_IDLE: Final = "peerd_was_idle"
@@ -88,15 +94,49 @@ def _responds_to_ping(engine: Engine, connection: Any) -> bool:
         raise
 
 
+class ShrinkingPool(sa.QueuePool):
+    """A pool of which the connections that are not used can be closed; those used last are used first."""
+
+    def close_unused(self) -> int:
+        """Close the connections that were idle for `UNUSED_AFTER`; the number of idle ones that are left."""
+        waiting = self._pool  # SQLAlchemy has no other way to the connection that was idle for longest
+        assert isinstance(waiting, Queue)
+        while True:
+            with waiting.mutex:
+                since = time.monotonic() - UNUSED_AFTER
+                if not waiting.queue or waiting.queue[0].info.get(USED_AT, since) > since:
+                    return len(waiting.queue)
+                longest_unused = waiting.queue.popleft()
+            self._dec_overflow()
+            longest_unused.close()
+
+
 class OpenedConnections:
-    """The connections that some engines, each with its own pool, have opened."""
+    """The connections that some engines, each with its own pool, have opened; a thread closes those that are not used.
+
+    The thread is there only while there are idle connections.
+    """
 
     def __init__(self, engines: Iterable[Engine]) -> None:
         self._engines = tuple(engines)
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._has_timer = threading.Lock()
         for engine in self._engines:
             if engine.dialect.name != "sqlite":  # it has no sockets
                 event.listen(engine, "connect", lambda connection, _: self._connections.add(connection))
+                event.listen(engine, "checkin", lambda *_: self._close_unused_later())
+
+    def _close_unused_later(self) -> None:
+        if self._has_timer.acquire(blocking=False):
+            timer = threading.Timer(UNUSED_AFTER / 2, self._close_unused, [self._has_timer])
+            timer.name, timer.daemon = "peerd-idle-connections", True
+            timer.start()
+
+    def _close_unused(self, has_timer: threading.Lock) -> None:
+        has_timer.release()
+        pools = [engine.pool for engine in self._engines]
+        if sum([pool.close_unused() for pool in pools if isinstance(pool, ShrinkingPool)]):
+            self._close_unused_later()
 
     def abandon_inherited(self) -> None:
         """In a forked process: create new pools, and replace the sockets of the parent's connections by /dev/null.
@@ -110,6 +150,7 @@ class OpenedConnections:
         os.close(nowhere)
         _inherited_pools.extend([*self._connections, *(engine.pool for engine in self._engines)])
         self._connections = weakref.WeakSet()
+        self._has_timer = threading.Lock()
         for engine in self._engines:
             engine.dispose(close=False)
 
