@@ -28,9 +28,9 @@ NO_CHECK_WITHIN: Final = 0.1
 SOCKET_CHECK_WITHIN: Final = 30.0
 """Seconds of idleness up to which a silent socket is enough: a server that closes a connection sends a notice. After
 that the connection is pinged, because firewalls drop connections without a notice, though only after minutes."""
-UNUSED_AFTER: Final = 20.0
-"""Seconds of idleness after which a connection is closed: on a full server, others wait for it. Longer than the pauses
-between polls and heartbeats."""
+UNUSED_AFTER: Final = 65.0
+"""Seconds of idleness after which a connection is closed: on a full server, others wait for it. Longer than a minute,
+the pause between the rarest chores of an idle node, so that it opens no connection again and again."""
 USED_AT: Final = "peerd_used_at"
 """In a connection's ``info``: when it was returned to the pool, by the monotonic clock."""
 WAS_IDLE: Final = "peerd_was_idle"
@@ -128,7 +128,7 @@ class OpenedConnections:
 
     def _close_unused_later(self) -> None:
         if self._has_timer.acquire(blocking=False):
-            timer = threading.Timer(UNUSED_AFTER / 2, self._close_unused, [self._has_timer])
+            timer = threading.Timer(UNUSED_AFTER / 4, self._close_unused, [self._has_timer])
             timer.name, timer.daemon = "peerd-idle-connections", True
             timer.start()
 
