@@ -124,6 +124,18 @@ def test_a_second_part_of_the_replies_does_not_wait_until_the_first_is_acknowled
         assert served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
+def test_a_client_that_never_takes_its_replies_is_disconnected_by_the_system(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.runtime.socket_listener.UNREAD_FOR", 1.0)
+    gateway = serve(max_job_size=1_000_000)
+    with gateway.connect() as idle, gateway.connect() as client:
+        job_id = idle.put(b"x" * 60_000)
+        client.send(b"peek %d\r\n" % job_id * 300)
+        eventually(lambda: len(gateway.server._connections) == 1, timeout=30.0)
+        assert idle.put(b"still here")
+
+
 def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> None:
     gateway = serve(max_job_size=1_000_000)
     with gateway.connect() as client:

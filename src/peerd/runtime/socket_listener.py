@@ -21,6 +21,11 @@ PAUSE_AFTER_ERROR: Final = 0.5
 """Seconds without accepting after the system has had no descriptor or memory for one more connection."""
 
 
+UNREAD_FOR: Final = 600.0
+"""Seconds after which the system ends a connection whose client takes nothing of what waits for it: its answer, and its
+place among the requests of the process, are free again."""
+
+
 class SocketListener:
     """Accepts from one socket.
 
@@ -103,6 +108,7 @@ class SocketListener:
         connection.setblocking(False)
         if connection.family != socket.AF_UNIX:  # asyncio does it only where the listening socket names its protocol
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_FOR * 1000))
         attached = self._loop.connect_accepted_socket(self._make_protocol, connection, ssl=self._tls)
         task = self._loop.create_task(attached)
         self._attaching.add(task)

@@ -91,7 +91,8 @@ class _ClientSession:
         """Subscriptions whose instance is not shared yet."""
         self._subscriptions: dict[int, Subscription] = {}
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
-        self._replies: list[SharedReply] = []
+        self._replies: list[tuple[SharedReply, bool]] = []
+        """With each, whether it answers a call, whose slot is free when the process has read it."""
         self._reply_ready = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
@@ -132,14 +133,13 @@ class _ClientSession:
             instance = await self.registry.instance(call.client, timeout)
             reply = protocol.CallReply(call.id, await instance.call(call.method, call.args, call.kwargs, timeout))
             encode_message(reply, f"what {instance.kind.__name__}.{call.method}() returned")
-            self._queue_reply(reply)
+            self._queue_reply(reply, is_of_call=True)
         except asyncio.CancelledError:
-            return
+            self._call_slots.release()
         except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
-            self._queue_reply(_error_reply(call.id, error))
+            self._queue_reply(_error_reply(call.id, error), is_of_call=True)
         finally:
             self._calls.pop(call.id, None)
-            self._call_slots.release()
 
     async def _follow(self, follow: protocol.FollowRequest) -> None:
         try:
@@ -158,8 +158,8 @@ class _ClientSession:
         finally:
             self._follows.pop(follow.id, None)
 
-    def _queue_reply(self, reply: SharedReply) -> None:
-        self._replies.append(reply)
+    def _queue_reply(self, reply: SharedReply, *, is_of_call: bool = False) -> None:
+        self._replies.append((reply, is_of_call))
         self._reply_ready.set()
 
     async def _write_replies(self) -> None:
@@ -169,9 +169,11 @@ class _ClientSession:
                 await self._reply_ready.wait()
                 self._reply_ready.clear()
                 replies, self._replies = self._replies, []
-                for reply in replies:
+                for reply, is_of_call in replies:
                     self.writer.write(encode_message(reply, "an answer"))
-                await self.writer.drain()
+                    await self.writer.drain()
+                    if is_of_call:
+                        self._call_slots.release()
                 for number, subscription in list(self._subscriptions.items()):
                     while (value := subscription.take()) is not None:
                         self.writer.write(encode_message(protocol.ValueReply(number, *value), "a value"))

@@ -32,7 +32,7 @@ from peerd.domain.file_errors import (
 )
 from peerd.domain.files import StoredFile
 from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.storage.auditing import actor_query
+from peerd.storage.auditing import REMOVE, FileAuditor, actor_query, state_of
 from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.file_reader import FileReader, save
 from peerd.storage.node_requests import check_put, json_of, readable_urls, target_of, writable_urls
@@ -254,7 +254,7 @@ class FilesTransfer(ContentTransfer):
     def _accept(self, bucket: str, key: str, answer: Mapping[str, Any], body: Body) -> StoredFile:
         file_id, stored_hash = int(str(answer["id"]), 16), str(answer["blake3"])
         if stored_hash != body.blake3:
-            self._database.run(_remove_version, bucket, key, stored_hash)
+            self._database.run(_remove_version, bucket, key, stored_hash, FileAuditor(actor=self._actor))
             problem = (
                 f"the node received other bytes (BLAKE3 {stored_hash}) than were sent ({body.blake3}); put it again"
             )
@@ -294,6 +294,8 @@ def _find_file(connection: Connection, bucket: str, key: str) -> StoredFile:
     return get_file(connection, get_bucket(connection, bucket), key)
 
 
-def _remove_version(connection: Connection, bucket: str, key: str, tag: str) -> None:
+def _remove_version(connection: Connection, bucket: str, key: str, tag: str, auditor: FileAuditor) -> None:
     with contextlib.suppress(FileConditionFailed):
-        delete_file(connection, get_bucket(connection, bucket), key, VersionCondition(tag=tag))
+        deleted = delete_file(connection, get_bucket(connection, bucket), key, VersionCondition(tag=tag))
+        if deleted is not None:
+            auditor.write(connection, REMOVE, f"{bucket}/{key}", state_of(deleted), None)

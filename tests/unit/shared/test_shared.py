@@ -26,8 +26,8 @@ from peerd.shared.errors import (
     SharedCallTimedOut,
     WrongEventLoop,
 )
-from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME
-from peerd.shared.proxy import SharedClients
+from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME, CallRequest, encode_message
+from peerd.shared.proxy import SharedClients, name_of
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shared.subscription import MAX_BACKLOG, Update
@@ -101,6 +101,7 @@ class Studio(SharedClient):
             self.cancelled.set()
 
     async def give(self, size: int) -> bytes:
+        self.source.requests.append("give")
         return b"x" * size
 
     async def give_object(self) -> object:
@@ -349,6 +350,23 @@ async def test_invalid_bytes_end_their_own_connection_only(agent: Agent, tmp_pat
             assert await asyncio.wait_for(loop.sock_recv(end, 10), 10) == b""
     async with process(tmp_path) as shared:
         assert await shared(Studio).double(1) == 2
+
+
+async def test_calls_of_a_process_that_does_not_read_wait_and_those_of_others_are_answered(
+    agent: Agent, tmp_path: Path, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peerd.shared.server.MAX_CALLS", 10)
+    await eventually_async((tmp_path / SOCKET_NAME).exists)
+    with short_socket_directory(tmp_path) as folder:
+        _, writer = await asyncio.open_unix_connection(str(folder / SOCKET_NAME))
+    for number in range(200):
+        call = CallRequest(number, name_of(Studio), "give", [100_000], {}, 60.0)
+        writer.write(encode_message(call, "a call"))
+    async with process(tmp_path) as shared:
+        await eventually_async(lambda: source.requests.count("give") >= 10)
+        assert await shared(Studio).double(1) == 2
+    assert source.requests.count("give") < 40, "what the system has taken from the socket is all beside its ten calls"
+    writer.transport.abort()
 
 
 async def test_a_call_that_a_dead_agent_left_is_not_repeated(agent: Agent, tmp_path: Path, source: Source) -> None:
