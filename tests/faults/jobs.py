@@ -8,6 +8,7 @@ whole rows.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from peerd import Cancel, Context, Dead, Queue, Retry, Snooze, Task, TaskWorker
+from peerd.runtime.observability.events import Event
 from tests.faults import history
 
 work = Queue("work")
@@ -113,6 +115,20 @@ def deaf(ctx: Context, key: str, seconds: float) -> Result:
         return result(ctx)
 
 
+@work.task
+def terminating(ctx: Context, key: str) -> Result:
+    """It forks a child, and terminates it: neither may reach the process of the handler."""
+    with attempt(ctx, "terminating", key):
+        print(f"{key} forks a child", flush=True)  # noqa: T201
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(OUTLIVES,))
+        child.start()
+        child.terminate()
+        child.join()
+        if child.exitcode != -signal.SIGTERM:
+            raise AssertionError(f"the child ended with {child.exitcode}")
+        return result(ctx)
+
+
 @work.task(process=True)
 def program(ctx: Context, key: str, seconds: float) -> Result:
     with attempt(ctx, "program", key):
@@ -132,6 +148,14 @@ class RowWorker(TaskWorker):
     """Whole rows; the body is JSON, and no handler's."""
 
     queues = (ROWS,)
+
+    async def setup(self) -> None:
+        """Listen to the events of the process, and fail at each."""
+
+        def listen(event: Event) -> None:
+            raise PlannedFailure(f"a listener of {type(event).__name__}")
+
+        self.events.listen(listen)
 
     async def handle_task(self, task: Task) -> object:
         ctx, body = self.context(task), task.json

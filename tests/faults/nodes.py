@@ -184,7 +184,8 @@ class NodeFleet:
         url: of the database, as nodes without a proxy see it.
         history_folder: where handlers write what they see.
         timing: of the nodes.
-        names: of the nodes. The last one has a periodic worker instead of one for whole rows.
+        names: of the nodes. The last one has a periodic worker instead of one for whole rows, and
+            a log that takes nothing.
         through: the address and the proxy of each node; where there is none, nodes go straight to the database.
     """
 
@@ -211,6 +212,7 @@ class NodeFleet:
 
     def _node(self, name: str, timing: NodeTiming, node_urls: tuple[str, TcpProxy] | None) -> RestartingNode:
         url, proxy = node_urls or (self.cluster.url, None)
+        log = {} if name in self.with_all_queues else {"logging": {"file": "/dev/full"}}
         node = self.cluster.node(
             name,
             node={"heartbeat_every": timing.heartbeat_every, "grace": timing.grace},
@@ -221,7 +223,10 @@ class NodeFleet:
                 "inactive_after": 3 * timing.heartbeat_every,
             },
             workers=workers(timing, versions.code_of(name), with_rows=name in self.with_all_queues),
-            sections={f"gateway.{GATEWAY}": {"bind": f"127.0.0.1:{self.ports[name]}", "protocols": ["beanstalk"]}},
+            sections={
+                f"gateway.{GATEWAY}": {"bind": f"127.0.0.1:{self.ports[name]}", "protocols": ["beanstalk"]},
+                **log,
+            },
         )
         return RestartingNode(node, proxy)
 

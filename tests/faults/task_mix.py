@@ -70,6 +70,7 @@ MIX: Final[tuple[tuple[int, str, MakeArguments], ...]] = (
     (50, "program", _some(0.4)),
     (20, "failing_program", _times(1)),
     (40, "forking", _times(1)),
+    (40, "terminating", _no_arguments()),
     (5, "long", _longer_than_max_update),
     (5, "thread", _longer_than_max_update),
     (3, "deaf", _longer_than_max_update),

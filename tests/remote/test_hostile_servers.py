@@ -135,7 +135,7 @@ def test_a_stream_that_is_none_is_told_from_one() -> None:
 
 SAMPLES: dict[str, Any] = {
     "str": "it's\n\x1b[31m ä", "int": 2**62, "float": 1.5, "list[str]": ["a", "b"], "Sequence[str]": ["a", "b"],
-    "Sequence[int]": [1, 2], "str | None": None, "Status": Status.DONE, "TaskEvent": TaskEvent.CANCEL,
+    "Sequence[int]": [1, 2], "str | None": None, "bool": True, "Status": Status.DONE, "TaskEvent": TaskEvent.CANCEL,
 }  # fmt: skip
 """A value of each annotation of the arguments of an error."""
 
@@ -150,8 +150,10 @@ def test_each_error_of_the_api_is_made_again_from_its_data() -> None:
     kinds = kinds_of_api()
     assert {kind for kind in STATUS_OF if kind.__module__.startswith("peerd.domain.")} <= set(kinds)
     for kind in kinds:
-        parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
-        error = kind(*(SAMPLES[str(one.annotation)] for one in parameters))
+        _, *parameters = inspect.signature(kind.__init__).parameters.values()
+        values = {one.name: SAMPLES[str(one.annotation)] for one in parameters}
+        positional = [values.pop(one.name) for one in parameters if one.kind is not one.KEYWORD_ONLY]
+        error = kind(*positional, **values)
         again = wire_errors.error_from_data(kind.__name__, wire_errors.error_data(error))
         assert type(again) is kind
         assert (str(again), vars(again)) == (str(error), vars(error)), "is each argument an attribute of its name?"

@@ -80,6 +80,12 @@ class ClientConnection(asyncio.Transport):
         if self.closed_at is None:
             self.client.receive(self, bytes(data))
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The client has read everything at once."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def close(self) -> None:
         if not self._is_closing:
             self._is_closing = True

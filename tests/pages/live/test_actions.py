@@ -22,6 +22,7 @@ from peerd.web.pages.dashboard import ACTIONS
 from peerd.web.pages.subjects import Subject
 from tests.pages.live.conftest import PHONE, Open
 from tests.pages.live.studio import WITHIN, Studio
+from tests.web.access_world import bearer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 Prepare = Callable[[Studio], str]
@@ -129,8 +130,8 @@ def disk_in(state: str) -> Prepare:
         number = disks.register(uuid.uuid4().hex, path="/srv/old", node="studio-2")
         if state != "active":
             {"drain": disks.drain, "lost": disks.lost}[state](number)
-        page = f"{studio.address}/disks/{number}"
-        eventually(lambda: httpx.get(page, timeout=WITHIN).is_success, timeout=WITHIN)  # seen within a second
+        page, headers = f"{studio.address}/disks/{number}", bearer(studio.token)
+        eventually(lambda: httpx.get(page, headers=headers, timeout=WITHIN).is_success, timeout=WITHIN)
         return str(number)
 
     return prepare

@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 from peerd.testing import eventually
 from tests.pages.live.conftest import Open
 from tests.pages.live.studio import WITHIN, Studio
+from tests.pages.live.test_users import log_in
 
 pytestmark = pytest.mark.slow
 SOON: Final = 20_000
@@ -122,8 +123,11 @@ def test_keys(open_page: Open, studio: Studio) -> None:
     expect(page.locator("h1")).to_have_text("Nodes")
 
 
-def test_a_viewer_has_its_time_zone_and_its_theme_and_exports_tasks(open_page: Open, studio: Studio) -> None:
+def test_a_viewer_has_its_time_zone_and_its_theme_and_exports_tasks(
+    open_page: Open, studio: Studio, admin: str
+) -> None:
     page = open_page(f"/tasks/{studio.task_of('done')}", timezone_id="Asia/Kolkata")
+    log_in(page, admin)
     shown = page.locator("#facts time").first
     expect(shown).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC \| .+ Asia/"))
     page.locator("#theme").select_option("dark")

@@ -51,7 +51,9 @@ def test_an_unread_pipe_does_not_block_the_master_and_a_reader_that_has_gone_doe
 
 def test_a_planner_whose_child_holds_its_pipes_is_ended_with_it_when_its_time_is_over(tmp_path: Path) -> None:
     script = f"sleep 1000 & echo $! > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/child"
-    data = {"node": "n", "run_directory": "/r", "project_directory": "/p", "kinds": [], "planner": ["sh", "-c", script]}
+    planner_command = ["sh", "-c", script]
+    folders = {"run_directory": "/r", "project_directory": str(tmp_path)}
+    data = {"node": "n", **folders, "kinds": [], "planner": planner_command}
     results: list[tuple[Plan | None, str]] = []
     began = time.monotonic()
     planner = PlannerProcess(
