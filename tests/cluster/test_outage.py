@@ -64,8 +64,8 @@ def test_a_log_that_takes_nothing_harms_no_task_no_process_and_no_heartbeat(
         for job in [cluster.enqueue(name) for name in ("prints", "prints_in_a_process", "quick") * 3]:
             task = cluster.done(job)
             assert (task.attempts, task.crashes) == (0, 0)
-        server.kill()  # of which each process writes to the log
-        time.sleep(2.0)
+        server.kill()
+        time.sleep(2.0)  # an outage that each process of the node reports to the log
         server.start()
     [before] = cluster.client.nodes.list()
     eventually(lambda: cluster.client.nodes.list()[0].checked_at != before.checked_at, timeout=WITHIN)

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
+from io import BufferedWriter, FileIO
 from pathlib import Path
 
 import structlog
@@ -23,7 +25,8 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.observability.log_aggregation import MAX_EACH_SPAN, SPAN_SECONDS, SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, log_message_of
-from peerd.testing import eventually_async
+from peerd.runtime.observability.log_stream import LogStream
+from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
 WRITE = """
@@ -189,3 +192,23 @@ def test_the_start_of_a_handler_is_logged_only_at_the_debug_level(level: int, li
     assert [events.has_listeners(kind) for kind in DEBUG_EVENTS] == [listened] * len(DEBUG_EVENTS)
     assert AttemptStarted in DEBUG_EVENTS
     assert events.has_listeners(AttemptEnded)
+
+
+def test_a_log_that_takes_nothing_raises_nowhere_and_says_afterwards_what_is_missing(tmp_path: Path) -> None:
+    lost: list[OSError] = []
+    with Path("/dev/full").open("wb") as device, (tmp_path / "log").open("wb") as file:
+        stream = LogStream(BufferedWriter(FileIO(device.fileno(), "wb", closefd=False)), line_buffering=True)
+        stream.on_lost = lost.append
+        for number in range(3):
+            print("lost", number, file=stream)
+        eventually(lambda: len(lost) == 1)
+        os.dup2(file.fileno(), device.fileno())
+        print("there is", "space again", file=stream)
+        print("and so on", file=stream)
+        stream.detach()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[-3:-1] == [
+        "there is space again",
+        "peerd: the log took nothing for a while: 3 writes are missing or late",
+    ]
+    assert lines[-1] == "and so on"

@@ -29,7 +29,7 @@ class LogStream(TextIOWrapper):
         """Write a text, or lose it."""
         try:
             written = super().write(text)
-            if self.lost:
+            if self.lost and text.endswith("\n"):  # with which it was written out
                 lost, self.lost = self.lost, 0
                 super().write(f"peerd: the log took nothing for a while: {lost} writes are missing or late\n")
             return written

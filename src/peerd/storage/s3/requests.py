@@ -12,7 +12,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from peerd.domain.quoting import quoted
 from peerd.storage.s3.checksums import CHECKSUM_SIZES
@@ -387,47 +387,43 @@ def _list_buckets(request: S3HttpRequest, _: S3Target) -> S3Operation:
     )
 
 
+def _listed(request: S3HttpRequest, target: S3Target) -> dict[str, Any]:
+    """What all lists of objects have: which objects, and how many at the most."""
+    return {
+        "bucket": target.bucket,
+        "prefix": _text(request, b"prefix"),
+        "delimiter": _text(request, b"delimiter"),
+        "is_url_encoded": _is_url_encoded(request),
+        "max_keys": min(_number(request, b"max-keys", MAX_LISTED), MAX_LISTED),
+    }
+
+
 def _list_objects(request: S3HttpRequest, target: S3Target) -> S3Operation:
-    assert target.bucket is not None
     return ListObjects(
-        bucket=target.bucket,
-        prefix=_text(request, b"prefix"),
-        delimiter=_text(request, b"delimiter"),
-        is_url_encoded=_is_url_encoded(request),
+        **_listed(request, target),
         marker=_text(request, b"marker"),
-        max_keys=min(_number(request, b"max-keys", MAX_LISTED), MAX_LISTED),
     )
 
 
 def _list_objects_v2(request: S3HttpRequest, target: S3Target) -> S3Operation:
-    assert target.bucket is not None
     if request.parameter(b"list-type") != b"2":
         raise S3InvalidArgument("list-type must be 2", ArgumentName="list-type")
     token = None if request.parameter(b"continuation-token") is None else _text(request, b"continuation-token")
     start_after = _text(request, b"start-after")
     return ListObjectsV2(
-        bucket=target.bucket,
-        prefix=_text(request, b"prefix"),
-        delimiter=_text(request, b"delimiter"),
-        is_url_encoded=_is_url_encoded(request),
+        **_listed(request, target),
         continuation_token=token,
         start_after=start_after,
         after=start_after if token is None else after_token(token),
-        max_keys=min(_number(request, b"max-keys", MAX_LISTED), MAX_LISTED),
         fetch_owner=request.parameter(b"fetch-owner") == b"true",
     )
 
 
 def _list_versions(request: S3HttpRequest, target: S3Target) -> S3Operation:
-    assert target.bucket is not None
     return ListObjectVersions(
-        bucket=target.bucket,
-        prefix=_text(request, b"prefix"),
-        delimiter=_text(request, b"delimiter"),
-        is_url_encoded=_is_url_encoded(request),
+        **_listed(request, target),
         marker=_text(request, b"key-marker"),
         version_id_marker=_text(request, b"version-id-marker") or None,
-        max_keys=min(_number(request, b"max-keys", MAX_LISTED), MAX_LISTED),
     )
 
 
