@@ -15,6 +15,7 @@ from peerd import Client
 from peerd.domain.access import Actor, ActorKind
 from peerd.domain.file_errors import FileConditionFailed, InvalidFile, QuotaExceeded
 from peerd.domain.files import FileClass, StoredFile
+from peerd.storage import put_groups
 from peerd.storage.auditing import FileAuditor, state_of
 from peerd.storage.checking import NewFileToCheck, read_disk_view
 from peerd.storage.placement.brake import DiskView
@@ -153,6 +154,23 @@ def test_a_statement_that_fails_in_one_put_fails_no_other_of_its_group(catalogue
         assert {key: future.result().key for key, future in puts.items()} == {"a": "a", "c": "c"}
     assert catalogue.find(bucket, "bad") is None
     assert groups.groups == [1, 1]
+
+
+def test_puts_beyond_the_most_of_a_group_are_in_the_next_ones(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 4
+    monkeypatch.setattr(put_groups, "MAX_PUTS", most)
+    bucket, disk, groups = catalogue.bucket(), catalogue.disk("a"), CountedGroups(catalogue)
+    groups.goes_on.set()
+    keys = [f"key-{number}" for number in range(2 * most + 1)]
+    with ThreadPoolExecutor(len(keys)) as threads:
+        with groups._turn:
+            puts = [threads.submit(groups.publish, entered(bucket, catalogue.new(key, disk))) for key in keys]
+            eventually(lambda: groups.waiting == len(keys))
+        assert [put.result().key for put in puts] == keys
+    assert groups.groups == [most, most, 1]
+    assert not groups.waiting
 
 
 def test_a_put_that_is_repeated_after_a_lost_reply_to_its_commit_is_entered_once(catalogue: Catalogue) -> None:

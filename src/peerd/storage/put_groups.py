@@ -1,7 +1,7 @@
 """Group commit of puts: versions that wait at the same time become current in one transaction.
 
-A thread that finds no group under way makes one of all that wait, and its own is always among them. So a put alone
-waits for no other. The statements and the commit, which waits for the disk of the database, are shared by many. Where a
+A thread that finds no group under way makes one of those that wait, up to `MAX_PUTS`, and again until its own was
+among them. So a put alone waits for no other. The statements and the commit, which waits for the disk of the database, are shared by many. Where a
 statement fails in another way than by a deadlock, after which the whole transaction is repeated, each put of the group
 gets a transaction of its own.
 """
@@ -58,7 +58,7 @@ class PutConflict(Exception):
 
 
 class PutGroups:
-    """Makes versions current; thread-safe.
+    """Makes versions current; thread-safe. A put waits for the transaction of the group before its own.
 
     Args:
         database: with the catalogue.
@@ -94,7 +94,7 @@ class PutGroups:
             with self._lock:
                 self._waiting.append(put)
             with self._turn:
-                if put.outcome is None:
+                while put.outcome is None:
                     self._publish_waiting()
             if isinstance(put.outcome, StoredFile):
                 return put.outcome
@@ -121,10 +121,9 @@ class PutGroups:
                 alone += together
             for put in alone:
                 self._publish_alone(put, view)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - each put of the group raises it
             for put in group:
                 put.outcome = put.outcome or error
-            raise
 
     def _publish_together(self, group: Sequence[WaitingPut], view: DiskView) -> None:
         entered = [put.entered for put in group]

@@ -26,7 +26,10 @@ Completion = tuple[str, str]
 
 
 class RunningUploads:
-    """The uploads of a process. What is said of hashers is thread-safe; completions are begun in one event loop."""
+    """The uploads of a process. What is said of hashers is thread-safe; completions are begun in one event loop.
+
+    Nothing here waits: what is kept beyond a bound is forgotten, and a completion that runs is never forgotten.
+    """
 
     def __init__(self) -> None:
         self._hashers: OrderedDict[str, ContentHasher] = OrderedDict()
@@ -59,7 +62,8 @@ class RunningUploads:
         """The completion that runs, or has ended; if there is none, it begins. One that has failed is begun anew."""
         running = self._completions.get(completion)
         if running is None or (running.done() and (running.cancelled() or running.exception() is not None)):
-            while len(self._completions) >= MOST_COMPLETIONS and next(iter(self._completions.values())).done():
-                self._completions.popitem(last=False)
+            ended = [known for known, task in self._completions.items() if task.done()]
+            for known in ended[: max(len(self._completions) - MOST_COMPLETIONS + 1, 0)]:
+                del self._completions[known]
             running = self._completions[completion] = asyncio.create_task(begin(), name="completion of an upload")
         return running
