@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
@@ -20,6 +20,7 @@ Overlap = Literal["skip", "queue", "allow"]
 Misfire = Literal["skip", "run_once"]
 
 ALL, WORKER, CLUSTER = "all", "worker", "cluster"
+LAST_MOMENT: Final = datetime.max.replace(tzinfo=UTC)
 MAX_WAITING: Final = 100
 """Ticks of one schedule that wait for an earlier run to end; later ones are skipped."""
 DEFAULT_GRACE: Final = 60.0
@@ -164,7 +165,7 @@ def decide_tick(
         return WaitForTick(None)
 
     def due(tick: datetime) -> datetime:
-        return tick + tick_jitter(schedule.jitter, seed, tick)
+        return tick + min(tick_jitter(schedule.jitter, seed, tick), LAST_MOMENT - tick)
 
     if now < due(next_at):
         return WaitForTick(due(next_at))

@@ -132,16 +132,16 @@ class RunDispatcher:
         """
         assert schedule.run is not None
         assert run.pid is not None
-        request = RunRequest(
-            run_id=run.id,
-            schedule=run.schedule,
-            tick_at=run.tick_at,
-            origin=run.origin,
-            function=schedule.run,
-            args=schedule_runs.run_arguments(run, schedule),
-            timeout=schedule.timeout,
-        )
         try:
+            request = RunRequest(
+                run_id=run.id,
+                schedule=run.schedule,
+                tick_at=run.tick_at,
+                origin=run.origin,
+                function=schedule.run,
+                args=schedule_runs.run_arguments(run, schedule),
+                timeout=schedule.timeout,
+            )
             accepted = await self._process.messenger.request(run.pid, RUN_ACTION, msgspec.to_builtins(request))
         except NoReply:
             return

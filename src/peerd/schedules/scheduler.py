@@ -147,6 +147,8 @@ class Scheduler:
         self._process_deaths: list[tuple[int, str]] = []
         self._must_read_stored = True
         self._stored_errors: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
+        """The latest error of each schedule that has had one."""
         self._stored_created: dict[str, datetime] = {}
         self._wake_event = asyncio.Event()
         registry.on_change = dispatcher.wake = custom.wake = self._wake_event.set
@@ -248,8 +250,10 @@ class Scheduler:
             raise
         except Exception as error:  # noqa: BLE001 - see above
             text = describe_exception(error)
-            self._events.emit(ScheduleFailed(schedule=schedule.name, error=text))
-            await self._threads.run(stored.record_schedule_error, schedule.name, self._identity, text)
+            if self._errors.get(schedule.name) != text:  # it is tried again at each poll
+                self._errors[schedule.name] = text
+                self._events.emit(ScheduleFailed(schedule=schedule.name, error=text))
+                await self._threads.run(stored.record_schedule_error, schedule.name, self._identity, text)
             return None
 
     async def _tick(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRun | None:
@@ -292,7 +296,7 @@ class Scheduler:
         pause = POLL_INTERVAL
         for schedule in self._registry:
             row = self._clock_row(schedule, snapshot)
-            if row is None or row.anchor_at is None or self._is_disabled(schedule, snapshot):
+            if row is None or self._is_disabled(schedule, snapshot):
                 continue
             if row.fingerprint == schedule.fingerprint:
                 decision = _decide(schedule, row, snapshot)
@@ -309,5 +313,5 @@ class Scheduler:
 
 
 def _decide(schedule: Schedule, row: ScheduleRow, snapshot: ScheduleSnapshot) -> WaitForTick | FireTick | MissTick:
-    assert row.anchor_at is not None
-    return decide_tick(schedule, row.next_at, row.anchor_at, snapshot.now, f"{row.name} {row.node_id}")
+    anchor = row.anchor_at or snapshot.now
+    return decide_tick(schedule, row.next_at, anchor, snapshot.now, f"{row.name} {row.node_id}")

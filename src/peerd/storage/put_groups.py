@@ -1,9 +1,9 @@
 """Group commit of puts: versions that wait at the same time become current in one transaction.
 
 A thread that finds no group under way makes one of those that wait, up to `MAX_PUTS`, and again until its own was
-among them. So a put alone waits for no other. The statements and the commit, which waits for the disk of the database, are shared by many. Where a
-statement fails in another way than by a deadlock, after which the whole transaction is repeated, each put of the group
-gets a transaction of its own.
+among them. So a put alone waits for no other. The statements and the commit, which waits for the disk of the database,
+are shared by many. Where a statement fails in another way than by a deadlock, after which the whole transaction is
+repeated, each put of the group gets a transaction of its own.
 """
 
 from __future__ import annotations

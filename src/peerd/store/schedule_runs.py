@@ -15,7 +15,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import PeerdError, RunNotFound
+from peerd.domain.errors import InvalidSchedule, PeerdError, RunNotFound
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Schedule
@@ -300,7 +300,15 @@ def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH
 
 def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleRun]:
     rows = connection.execute(statement).mappings()
-    return [ScheduleRun(**(dict(row) | {"status": RunStatus(row["status"])})) for row in rows]
+    return [ScheduleRun(**(dict(row) | _known_status(row))) for row in rows]
+
+
+def _known_status(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a row; one that SQL by hand has invented is that of a run that has failed."""
+    try:
+        return {"status": RunStatus(row["status"])}
+    except ValueError:
+        return {"status": RunStatus.FAILED, "error": f"its status is {row['status']!r}, which is none"}
 
 
 def _insert(connection: Connection, values: Mapping[str, Any]) -> int:
@@ -342,8 +350,15 @@ def _change(connection: Connection, run_id: int, was: RunStatus, **values: Any) 
 
 
 def run_arguments(run: ScheduleRun, schedule: Schedule) -> list[Any] | dict[str, Any]:
-    """The arguments of the function: those of the run, else those of the schedule."""
+    """The arguments of the function: those of the run, else those of the schedule.
+
+    Raises:
+        InvalidSchedule: those of the run are no JSON.
+    """
     if run.args is None:
         return schedule.args
-    found = json.loads(run.args)
+    try:
+        found = json.loads(run.args)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSchedule("args", f"the row of run {run.id} has no JSON there: {error}") from error
     return found if isinstance(found, list | dict) else [found]
