@@ -16,7 +16,7 @@ from tests.faults.campaign import CampaignPlan
 from tests.faults.fault_injector import FaultRates
 from tests.support.server_kinds import SERVERS
 
-KINDS = ("sqlite", *SERVERS)
+KINDS = ("sqlite", *SERVERS, "pooled-postgresql")
 A_MINUTE = 60.0
 LONG = 240.0
 """Seconds of a campaign that has room for an outage of a minute."""

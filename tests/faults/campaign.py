@@ -24,12 +24,15 @@ from tests.faults import audit, checker, history
 from tests.faults.case import CheckerSettings
 from tests.faults.fault_injector import FaultInjector, FaultRates
 from tests.faults.nodes import NAMES, ROOT, NodeFleet, NodeTiming
-from tests.faults.process_faults import FreezeInjector, KillInjector
+from tests.faults.poison import PoisonInjector
+from tests.faults.process_faults import FreezeInjector, FullRunDirectories, KillInjector
 from tests.faults.target_database import TargetDatabase, open_target_database
 
 SAMPLE_EVERY: Final = 1.0
 LOAD_ENDS_WITHIN: Final = 120.0
 """Seconds after the last fault."""
+DIGESTED_WITHIN: Final = 90.0
+"""Seconds after the last task has ended."""
 LOADED_BY: Final = 0.85
 """The part of the campaign in which everything is enqueued, outages left aside."""
 UNEXPECTED: Final = re.compile(
@@ -99,6 +102,8 @@ class Campaign:
         self._load_log = folder / "load.log"
         self._clients_log = folder / "queue-clients.log"
         self._stopping = threading.Event()
+        chances = random.Random(f"{plan.seed}/poison")
+        self._poison = PoisonInjector(database.url, chances, plan.rates, self._stopping)
         self._problems: list[str] = []
 
     def run(self) -> CampaignResult:
@@ -112,6 +117,7 @@ class Campaign:
                 healed = time.monotonic()
                 self._wait_for_load(load)
                 self._wait_for_tasks(healed + self._plan.ends_within)
+                self._wait_for_poisoned_rows()
                 rested = time.monotonic()
         finally:
             left = self._fleet.stop()
@@ -207,13 +213,17 @@ class Campaign:
 
     def _injectors(self) -> list[FaultInjector]:
         plan, fleet = self._plan, self._fleet
-        chances = [random.Random(f"{plan.seed}/{lane}") for lane in ("kills", "freezes", "database")]
+        chances = [random.Random(f"{plan.seed}/{lane}") for lane in ("kills", "freezes", "database", "run")]
         max_update = plan.timing.max_update
-        return [
+        lanes: list[FaultInjector] = [
             KillInjector(fleet, chances[0], plan.rates, self._stopping),
             FreezeInjector(fleet, chances[1], plan.rates, self._stopping, max_update=max_update),
             self._target.faults(fleet, chances[2], plan.rates, self._stopping, max_update=max_update),
+            self._poison,
         ]
+        if fleet.run_disk is not None:
+            lanes.append(FullRunDirectories(fleet.run_disk, chances[3], plan.rates, self._stopping))
+        return lanes
 
     # ------------------------------------------------------------ rest
 
@@ -226,6 +236,12 @@ class Campaign:
                 )
                 return
             time.sleep(0.2)
+
+    def _wait_for_poisoned_rows(self) -> None:
+        deadline = time.monotonic() + DIGESTED_WITHIN
+        while (found := self._poison.find_undigested()) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        self._problems += found
 
     @contextmanager
     def _sampling(self) -> Iterator[None]:

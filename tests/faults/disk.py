@@ -1,4 +1,4 @@
-"""The disk that SQLite's file lies on, and how it becomes full.
+"""The disk that SQLite's file lies on, or that of run directories, and how it becomes full.
 
 As root, it is a small file system of its own, with a file that takes what is left: ENOSPC, as in life. Without root no
 file system can be mounted; then every process of the nodes is forbidden to make any file larger than the database is
@@ -104,10 +104,14 @@ class SizeLimit(Disk):
                     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
 
 
+def open_file_system(folder: Path) -> SmallFileSystem | None:
+    """A file system of its own at a new folder; None where this machine allows none."""
+    folder.mkdir()
+    with suppress(OSError, subprocess.CalledProcessError):
+        return SmallFileSystem(folder)
+    return None
+
+
 def open_disk(folder: Path, processes: Callable[[], Iterable[int]]) -> Disk:
     """A disk that can become full, in the way that this machine allows."""
-    folder.mkdir()
-    try:
-        return SmallFileSystem(folder)
-    except (OSError, subprocess.CalledProcessError):
-        return SizeLimit(folder, processes)
+    return open_file_system(folder) or SizeLimit(folder, processes)

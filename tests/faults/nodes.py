@@ -19,6 +19,7 @@ import psutil
 from peerd.supervision.control import control_client
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import history, jobs, versions
+from tests.faults.disk import open_file_system
 from tests.faults.proxy import TcpProxy
 from tests.support.server import PORTS
 
@@ -204,6 +205,8 @@ class NodeFleet:
         }
         self.environment = {**os.environ, **environment}
         self.cluster = Cluster(folder, url, environment)
+        self.run_disk = open_file_system(folder / "run")
+        """On which the run directories of all nodes are, where this machine allows it."""
         self.with_all_queues = names[:-1]
         """The nodes that tasks of any queue may be pinned to."""
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
@@ -215,7 +218,11 @@ class NodeFleet:
         log = {} if name in self.with_all_queues else {"logging": {"file": "/dev/full"}}
         node = self.cluster.node(
             name,
-            node={"heartbeat_every": timing.heartbeat_every, "grace": timing.grace},
+            node={
+                "heartbeat_every": timing.heartbeat_every,
+                "grace": timing.grace,
+                "run_directory": str(self.cluster.folder / "run" / name),
+            },
             database={"url": url},
             manager={
                 "every": timing.manager_every,
@@ -252,7 +259,10 @@ class NodeFleet:
         """Stop all gracefully; return the processes that were left behind, which are ended now."""
         for node in self.nodes:
             node.stop()
-        return self.cluster.clean_up()
+        left = self.cluster.clean_up()
+        if self.run_disk is not None:
+            self.run_disk.close()
+        return left
 
     def log_text(self) -> str:
         return "\n".join(node.node.log_text() for node in self.nodes)

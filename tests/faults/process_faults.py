@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.faults import history
+from tests.faults.disk import Disk
 from tests.faults.fault_injector import FaultInjector, FaultRates, recorded_fault, sqlite_file
 from tests.faults.nodes import NodeFleet, ProcessHandle, RestartingNode
 from tests.support.sigstop import wait_until_stopped
@@ -109,6 +110,22 @@ class FreezeInjector(FaultInjector):
                 return
             signal_all(handles, signal.SIGCONT)
             time.sleep(self.rng.uniform(0.001, 0.02))
+
+
+class FullRunDirectories(FaultInjector):
+    """The disk on which the run directories of all nodes are is full for a while; kills go on meanwhile."""
+
+    def __init__(self, disk: Disk, rng: random.Random, rates: FaultRates, stopping: threading.Event) -> None:
+        super().__init__("run directories", rng, rates.outage_every, (0.5, 1.5), stopping)
+        self._disk = disk
+
+    def inject(self) -> None:
+        with recorded_fault("full run directories", "all"):
+            self._disk.fill()
+            try:
+                self.wait(self.rng.uniform(1.0, 6.0))
+            finally:
+                self._disk.free()
 
 
 def kill(kind: str, target: str, handles: Sequence[ProcessHandle]) -> None:

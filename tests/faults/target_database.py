@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from sqlalchemy.engine import make_url
 
@@ -20,8 +20,12 @@ from tests.faults.disk import open_disk
 from tests.faults.fault_injector import FaultInjector, FaultRates
 from tests.faults.nodes import NodeFleet
 from tests.faults.proxy import ProxyThread, TcpProxy
+from tests.support.pgbouncer import PgBouncer
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import create_database
+
+POOLED: Final = "pooled-"
+"""Before the name of a server, of which a pooler serves all clients."""
 
 
 class TargetDatabase(ABC):
@@ -47,15 +51,25 @@ class TargetDatabase(ABC):
 
 
 class ServerTarget(TargetDatabase):
-    """A server of the campaign's own, which waits for the disk at each commit, with a proxy for each client."""
+    """A server of the campaign's own, which waits for the disk at each commit, with a proxy for each client.
+
+    Behind the proxies of a pooled one, all share a pooler, which stays when the server is killed.
+    """
 
     def __init__(self, kind: str, names: Sequence[str], folder: Path, stack: ExitStack) -> None:
         # A server dies with the thread that started it: it needs one that stays.
         self._starter = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="server"))
-        self._server = SERVERS[kind](folder / kind, durable=True)
+        self._server = SERVERS[kind.removeprefix(POOLED)](folder / kind, durable=True)
         stack.callback(self._server.stop)
         self._start()
         self.url = create_database(self._server, "peerd")
+        self._entrance = self._server.port
+        if kind.startswith(POOLED):
+            settings = {"pool_mode": "transaction", "query_wait_timeout": "10"}  # as docs/scaling.md advises
+            pooler = PgBouncer(folder / "pooler", self._server.port, **settings)
+            stack.callback(pooler.stop)
+            self._starter.submit(pooler.start).result()
+            self._entrance = pooler.port
         proxies = stack.enter_context(ProxyThread())
         self.node_urls = {name: self._proxied(proxies) for name in names}
         self.load_url, self._load_proxy = self._proxied(proxies)
@@ -71,7 +85,7 @@ class ServerTarget(TargetDatabase):
         self._starter.submit(self._server.start).result()
 
     def _proxied(self, proxies: ProxyThread) -> tuple[str, TcpProxy]:
-        proxy = proxies.proxy(self._server.port)
+        proxy = proxies.proxy(self._entrance)
         return make_url(self.url).set(port=proxy.port).render_as_string(hide_password=False), proxy
 
 
@@ -103,7 +117,7 @@ def open_target_database(kind: str, names: Sequence[str]) -> Iterator[TargetData
     """A fresh database for nodes of these names. Nothing of it is left behind.
 
     Args:
-        kind: sqlite, mariadb, postgresql.
+        kind: sqlite, one of `SERVERS`, or pooled-postgresql.
         names: each node has a way of its own to a server.
 
     Raises:

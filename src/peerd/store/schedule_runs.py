@@ -303,7 +303,7 @@ def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleR
     return [ScheduleRun(**(dict(row) | _known_status(row))) for row in rows]
 
 
-def _known_status(row: Mapping[str, Any]) -> dict[str, Any]:
+def _known_status(row: Mapping[Any, Any]) -> dict[str, Any]:
     """The status of a row; one that SQL by hand has invented is that of a run that has failed."""
     try:
         return {"status": RunStatus(row["status"])}

@@ -19,7 +19,7 @@ from tests.faults.storage.file_record import ABSENT, FileRecord, SeenRead, Unkno
 from tests.faults.storage.storage_fleet import BUCKET, SECRET, ClientAddress
 
 TIMEOUT: Final = 20.0
-KEYS: Final = 14
+KEYS: Final = 4
 """Of one client at a time; a key whose state is not known is replaced by a new one."""
 UNANSWERED: Final = (OSError, http.client.HTTPException)
 REFUSALS: Final = frozenset({
@@ -89,7 +89,7 @@ class FileClient:
 
     def __init__(
         self, name: str, nodes: dict[str, ClientAddress], record: FileRecord, rng: random.Random,
-        stopping: threading.Event, *, every: float = 0.15,
+        stopping: threading.Event, *, every: float = 0.6,
     ) -> None:  # fmt: skip
         self.error: BaseException | None = None
         self._name = name

@@ -66,7 +66,7 @@ class StoragePlan(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     seed: int
     names: tuple[str, ...] = ("a", "b", "c", "d")
-    clients: int = 4
+    clients: int = 16
     kill_every: float = 3.0
     freeze_every: float = 7.0
     disk_every: float = 3.0

@@ -162,8 +162,16 @@ LATE_IDS: Final = 1_000
 """Entries that may have a smaller id and a later time than the first one of an age."""
 
 
+def _decode(text: str) -> dict[str, Any]:
+    """An object of an entry; what SQL by hand has written there is shown as it is."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return {"undecodable": text}
+
+
 def _to_entry(row: sa.RowMapping) -> AuditEntry:
     values: dict[str, Any] = {field: row[field] for field in AuditEntry.__struct_fields__ if field in row}
     for field, column in (("arguments", "arguments"), ("before", "state_before"), ("after", "state_after")):
-        values[field] = None if row[column] is None else msgspec.json.decode(row[column])
+        values[field] = None if row[column] is None else _decode(row[column])
     return AuditEntry(**values)

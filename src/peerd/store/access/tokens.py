@@ -140,7 +140,10 @@ def touch_token(connection: Connection, token_id: int) -> None:
 
 def _to_token(row: Any) -> ApiToken:
     values: dict[str, Any] = {field: row[field] for field in ApiToken.__struct_fields__}
-    values["rights"] = RIGHTS.decode(row["rights"])
-    values["queues"] = None if row["queues"] is None else QUEUES.decode(row["queues"])
-    values["file_scopes"] = None if row["file_scopes"] is None else FILE_SCOPES.decode(row["file_scopes"])
+    try:
+        values["rights"] = RIGHTS.decode(row["rights"])
+        values["queues"] = None if row["queues"] is None else QUEUES.decode(row["queues"])
+        values["file_scopes"] = None if row["file_scopes"] is None else FILE_SCOPES.decode(row["file_scopes"])
+    except msgspec.MsgspecError:  # of one that SQL by hand has made unreadable: it allows nothing, and hides no others
+        values |= {"rights": frozenset(), "queues": frozenset(), "file_scopes": ()}
     return ApiToken(**values)

@@ -49,9 +49,9 @@ GENERIC_PLAN_SETTINGS: Final = {"plan_cache_mode": "force_generic_plan"} | dict.
 all of an index, and stay so until the table is analyzed; a plan by an index, row by row, is right for every size."""
 UNUSABLE_SERVER_ERRORS: Final = frozenset({galera.NOT_READY, 1290, 1836})
 """MySQL's errors of servers that answer and cannot be used: not ready, or left read-only by a fail-over."""
-READ_ONLY: Final = "peerd_read_only"
 LARGEST_IDLE_WAL: Final = 16 * 1024 * 1024
 """Bytes that SQLite's log keeps after a reader or a large transaction has made it larger."""
+READ_ONLY: Final = "peerd_read_only"
 """Execution option: this transaction only reads, so on SQLite it does not wait for the writer."""
 LENIENT_TEXT: Final = partial(str, encoding="utf-8", errors="replace")
 """Reads a text of SQLite, which may hold any bytes: one such row must not make the others unreadable."""

@@ -8,6 +8,7 @@ from base64 import b32encode
 from collections.abc import Sequence
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
@@ -111,6 +112,11 @@ def _select() -> sa.Select[Any]:
 def _to_key(row: RowMapping) -> FileAccessKey:
     values = dict(row)
     values["rights"] = FileRights(values["rights"])
-    values["scopes"] = None if values["scopes"] is None else tuple(json.loads(values["scopes"]))
+    try:
+        values["scopes"] = (
+            None if values["scopes"] is None else msgspec.json.decode(values["scopes"], type=tuple[str, ...])
+        )
+    except msgspec.MsgspecError:  # SQL by hand has made them unreadable: the key allows nothing, and hides no others
+        values["scopes"] = ()
     values["is_valid"] = bool(values["is_valid"])
     return FileAccessKey(**values)

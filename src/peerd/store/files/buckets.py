@@ -13,6 +13,7 @@ from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
 from peerd.store.files.classes import get_class
 from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
 from peerd.store.statements.insert_new import insert_new
+from peerd.store.tasks.rows import to_whole_number
 
 USAGE_PARTS = 16
 """Rows that share the count of a bucket, so that puts at the same time seldom wait for each other."""
@@ -177,7 +178,7 @@ def hold_bucket(connection: Connection, bucket_id: int) -> bool:
 def bucket_usage(connection: Connection, bucket_id: int) -> Usage:
     """What the current files of a bucket add up to."""
     count, size = connection.execute(_USAGE, {"used": bucket_id}).one()
-    return Usage(int(count or 0), int(size or 0))
+    return Usage(to_whole_number(count), to_whole_number(size))
 
 
 def count_in_bucket(connection: Connection, bucket_id: int, file_id: int, files_added: int, bytes_added: int) -> None:

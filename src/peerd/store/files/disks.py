@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -16,6 +16,10 @@ from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
 from peerd.store.statements.insert_new import insert_new
+from peerd.store.tasks.rows import to_number, to_whole_number
+
+LONGEST_GRACE: Final = 10 * 365 * 86_400.0
+"""Seconds; a longer one, which only SQL by hand can have written, counts as this."""
 
 MAX_PROBLEM = 500
 SILENT_AFTER = 10.0
@@ -90,7 +94,15 @@ def cluster_identity(connection: Connection) -> str:
 def list_disks(connection: Connection) -> list[DiskRow]:
     """All disks, by number."""
     found = sa.select(*ROW_COLUMNS).outerjoin(nodes, nodes.c.id == disks.c.node_id).order_by(disks.c.id)
-    return [DiskRow(**row) for row in connection.execute(found).mappings()]
+    return [_to_row(row) for row in connection.execute(found).mappings()]
+
+
+def _to_row(row: Mapping[Any, Any]) -> DiskRow:
+    """A row as a value, whatever SQL by hand has written into its numbers: one disk must not hide all others."""
+    numbers: dict[str, Any] = {name: to_whole_number(row[name]) for name in ("size", "free", "reserve")}
+    if row["grace"] is not None:
+        numbers["grace"] = min(to_number(row["grace"]), LONGEST_GRACE)
+    return DiskRow(**{**row, **numbers})
 
 
 def get_disk(connection: Connection, number: int) -> DiskRow:

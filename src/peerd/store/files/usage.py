@@ -15,6 +15,7 @@ from peerd.store.files.buckets import Bucket, list_buckets
 from peerd.store.files.disks import DiskRow, list_disks
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_copies, file_usage, files, nodes
+from peerd.store.tasks.rows import to_whole_number
 
 
 class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,7 +169,7 @@ def walk_files(connection: Connection, bucket: Bucket | None, after: int, limit:
 
 
 def _with_usage(bucket: Bucket, sums: Sequence[int]) -> BucketUsage:
-    return BucketUsage(**msgspec.structs.asdict(bucket), files=int(sums[1] or 0), bytes=int(sums[2] or 0))
+    return BucketUsage(**msgspec.structs.asdict(bucket), files=to_whole_number(sums[1]), bytes=to_whole_number(sums[2]))
 
 
 def _with_copies(row: DiskRow, copies: dict[str, int], present: datetime) -> DiskCopies:

@@ -10,6 +10,7 @@ and the drivers longer than the database needs for the statement.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ from peerd.domain.histogram import BIN_COUNT, Histogram
 from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant
 from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
-from peerd.store.tasks.rows import batches
+from peerd.store.tasks.rows import batches, to_whole_number
 
 ROWS_OF_A_STATEMENT: Final = 250
 KEY: Final = tuple(column.name for column in statistics.primary_key)
@@ -68,12 +69,17 @@ def counters_of(totals: AttemptTotals) -> list[int | float]:
 def totals_of(counters: Sequence[Any]) -> AttemptTotals:
     """Totals of the numbers of a row, or of sums of such numbers."""
     outcomes = dict(zip(OUTCOMES, map(int, counters), strict=False))
-    wait = Histogram(list(map(int, counters[_WAIT_BINS:_RUN_SUM])), float(counters[_WAIT_BINS - 1]))
-    run = Histogram(list(map(int, counters[_RUN_SUM + 1 :])), float(counters[_RUN_SUM]))
-    return AttemptTotals(outcomes, float(counters[len(OUTCOMES)]), wait, run)
+    wait = Histogram(list(map(int, counters[_WAIT_BINS:_RUN_SUM])), _seconds(counters[_WAIT_BINS - 1]))
+    run = Histogram(list(map(int, counters[_RUN_SUM + 1 :])), _seconds(counters[_RUN_SUM]))
+    return AttemptTotals(outcomes, _seconds(counters[len(OUTCOMES)]), wait, run)
+
+
+def _seconds(value: Any) -> float:
+    """A sum of durations; one that SQL by hand has made infinite can be written again."""
+    return min(float(value), sys.float_info.max)
 
 
 def _values_of(row: BucketRow, placeholder: str) -> str:
     numbers = ",".join(map(repr, counters_of(row.totals)))
     texts = f"{placeholder},{placeholder},{placeholder}"
-    return f"({row.step:d},{texts},{row.node_id:d},{row.process_id:d},{numbers})"
+    return f"({row.step:d},{texts},{to_whole_number(row.node_id)},{row.process_id:d},{numbers})"
