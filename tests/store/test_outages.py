@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, Event, EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.connection.outages import OutageTracker
+from peerd.store.connection.outages import MOST_RELAPSES, STEADY_AFTER, OutageTracker
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.claims.active_claims import ActiveClaims
@@ -106,3 +106,27 @@ def test_touching_pauses_longer_and_longer_while_the_database_is_away() -> None:
         now += toucher.round(now)
         rounds += 1
     assert rounds <= 40
+
+
+def test_a_database_that_comes_and_goes_is_lost_until_it_is_steady() -> None:
+    events: list[Event] = []
+    now = 100.0
+    tracker = OutageTracker(EventBus(events.append), lambda: now)
+    refused = DatabaseUnavailable("it takes no writes")
+    for _ in range(30):
+        now += 0.5
+        tracker.lost(refused)
+        now += 0.5
+        tracker.found()
+    started = [event for event in events if isinstance(event, DatabaseOutageStarted)]
+    ended = [event for event in events if isinstance(event, DatabaseOutageEnded)]
+    assert (len(started), len(ended)) == (MOST_RELAPSES + 1, MOST_RELAPSES), "it is lost"
+    now += STEADY_AFTER
+    tracker.found()
+    assert isinstance(events[-1], DatabaseOutageEnded)
+    assert 25.0 < events[-1].seconds < 40.0, "of all of the time since the last relapse that was reported"
+    now += STEADY_AFTER
+    for _ in range(2):
+        tracker.lost(refused)
+    tracker.found()
+    assert len(events) == 2 * (MOST_RELAPSES + 2), "a later outage is reported at once, and so is its end"

@@ -8,19 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
-from peerd.config.settings import ManagerSettings
 from peerd.domain.errors import PeerdError
 from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit
 from peerd.gateway.standalone.job_folder import JobFolder, open_folder, open_folder_in_memory
 from peerd.gateway.standalone.listeners import Listeners
 from peerd.gateway.standalone.server import StandaloneServer
-from peerd.manager.chores import CHORES
 from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.process import gc_tuning
 from peerd.store.connection.database import Database
-from peerd.store.maintenance.due import read_due_maintenance
+
+if TYPE_CHECKING:
+    from peerd.config.settings import ManagerSettings
 
 LEVELS: Final = ("warning", "info", "debug")
 """Of the log, by the number of -V."""
@@ -86,14 +87,24 @@ class LateLog:
 
 
 class Maintenance:
-    """The chores of a manager, for the one process that a standalone server is."""
+    """The chores of a manager, for the one process that a standalone server is. They are loaded in their first round:
+    a client that waits for its first answer does not wait for them.
+    """
 
     def __init__(self) -> None:
-        self._settings = ManagerSettings()
         self._next_runs: dict[str, float] = {}
+
+    @cached_property
+    def _settings(self) -> ManagerSettings:
+        from peerd.config.settings import ManagerSettings  # noqa: PLC0415 - see above
+
+        return ManagerSettings()
 
     def __call__(self, database: Database) -> None:
         """Run what is due."""
+        from peerd.manager.chores import CHORES  # noqa: PLC0415 - see above
+        from peerd.store.maintenance.due import read_due_maintenance  # noqa: PLC0415
+
         due, now = database.read(read_due_maintenance), time.monotonic()
         for chore in CHORES:
             moment = chore.due(due, self._settings)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
@@ -14,28 +15,47 @@ from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOuta
 T = TypeVar("T")
 
 
+STEADY_AFTER: Final = 5.0
+"""Seconds without a failure after which the database counts as back, where it has come and gone again and again."""
+MOST_RELAPSES: Final = 3
+
+
 class OutageTracker:
-    """Whether this process can reach the database; emits an event at each change. Thread-safe."""
+    """Whether this process can reach the database; emits an event at each change. Thread-safe.
+
+    A server that answers reads and refuses writes would be lost and found each second: after some relapses it counts as
+    lost until nothing has failed for `STEADY_AFTER`.
+    """
 
     def __init__(self, events: EventBus, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._lost_at = self._found_at = -math.inf
+        self._relapses = 0
 
     def lost(self, error: DatabaseUnavailable) -> None:
         """Record an attempt that failed."""
         with self._lock:
-            known, self._since = self._since, self._since or self._clock()
+            now = self._lost_at = self._clock()
+            known, self._since = self._since, self._since or now
+            if known is None:
+                self._relapses = self._relapses + 1 if now - self._found_at < STEADY_AFTER else 0
         if known is None:
             self._events.emit(DatabaseOutageStarted(reason=error.reason))
 
     def found(self) -> None:
         """Record an attempt that succeeded."""
+        if self._since is None:
+            return
         with self._lock:
-            since, self._since = self._since, None
+            now = self._clock()
+            if self._relapses >= MOST_RELAPSES and now - self._lost_at < STEADY_AFTER:
+                return
+            since, self._since, self._found_at = self._since, None, now
         if since is not None:
-            self._events.emit(DatabaseOutageEnded(seconds=self._clock() - since))
+            self._events.emit(DatabaseOutageEnded(seconds=now - since))
 
     async def retry_while_down(self, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat an attempt until the database answers."""
