@@ -19,6 +19,8 @@ LEAST_BOUND: Final = 67_108_864
 """Bytes of the bound, or sixteen of the largest jobs if these are more."""
 PARTS: Final = 16
 """Connections that reach the bound if none of them reads."""
+RESERVING: Final = 8
+"""Connections whose reserves reach the bound if all are answered at once with the largest jobs."""
 FAIR_SHARE: Final = 65_536
 """Bytes that a connection may have even when all connections together have too many."""
 COMMAND: Final = 1024
@@ -123,8 +125,8 @@ class ReplyAccount:
         return self.taken >= self._memory.bound // PARTS
 
     def most_jobs(self, max_job_size: int) -> int:
-        """How many jobs of the largest size the connection may take; one at least."""
-        return max(1, self._memory.bound // PARTS // max_job_size)
+        """How many reserves of the connection may be answered at once, with jobs of the largest size; one at least."""
+        return max(1, self._memory.bound // RESERVING // max_job_size)
 
     def has_room(self, size: int) -> bool:
         """Whether a command with a job of so many bytes may be executed; if not, the connection will go on later."""
