@@ -101,6 +101,7 @@ def test_a_node_that_cannot_start_reports_the_reason_of_this_start_and_leaves_no
 @pytest.mark.slow
 def test_a_node_that_is_not_ready_in_time_is_stopped_again_and_names_the_missing_slots(background: Make) -> None:
     stub_node = background(AGENT, {**WORKER, "start": ["sleep 60"]}, {"name": "video-2"})
+    why = ""
     for timeout in (2.0, 8.0, 32.0):  # on a slow machine the agent and video-2 are not ready in the shorter ones either
         why = stub_node.begin(timeout=timeout)["why"]
         waited_for = why.removeprefix("it was not ready in time, and was stopped; it had waited for ").split(", ")

@@ -148,7 +148,7 @@ class Scheduler:
         self._must_read_stored = True
         self._stored_errors: dict[str, str] = {}
         self._errors: dict[str, str] = {}
-        """The latest error of each schedule that has had one."""
+        """Of each schedule that fails, since its last success."""
         self._stored_created: dict[str, datetime] = {}
         self._wake_event = asyncio.Event()
         registry.on_change = dispatcher.wake = custom.wake = self._wake_event.set
@@ -245,7 +245,7 @@ class Scheduler:
     async def _isolate(self, schedule: Schedule, step: Awaitable[T]) -> T | None:
         """Record what goes wrong with a schedule, so that the others still tick."""
         try:
-            return await step
+            result = await step
         except DatabaseUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - see above
@@ -255,6 +255,8 @@ class Scheduler:
                 self._events.emit(ScheduleFailed(schedule=schedule.name, error=text))
                 await self._threads.run(stored.record_schedule_error, schedule.name, self._identity, text)
             return None
+        self._errors.pop(schedule.name, None)
+        return result
 
     async def _tick(self, schedule: Schedule, snapshot: ScheduleSnapshot) -> ScheduleRun | None:
         row = self._clock_row(schedule, snapshot)
@@ -296,7 +298,7 @@ class Scheduler:
         pause = POLL_INTERVAL
         for schedule in self._registry:
             row = self._clock_row(schedule, snapshot)
-            if row is None or self._is_disabled(schedule, snapshot):
+            if row is None or schedule.name in self._errors or self._is_disabled(schedule, snapshot):
                 continue
             if row.fingerprint == schedule.fingerprint:
                 decision = _decide(schedule, row, snapshot)

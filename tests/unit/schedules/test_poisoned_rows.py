@@ -114,5 +114,10 @@ async def test_a_schedule_that_fails_at_each_poll_is_reported_once(
         await assert_the_other_one_ticks(fake)
     failed = [event for event in fake.emitted if isinstance(event, ScheduleFailed)]
     assert [(event.schedule, event.error) for event in failed] == [("bad", "ValueError: it cannot be digested")]
+    monkeypatch.undo()
+    await assert_the_other_one_ticks(fake)
+    monkeypatch.setattr(Scheduler, "_definition_matches", fails)
+    await assert_the_other_one_ticks(fake)
+    assert len([event for event in fake.emitted if isinstance(event, ScheduleFailed)]) == 2, "it has worked meanwhile"
     [shown] = [row.error for row in fake.database.read(list_schedule_rows, "bad") if row.error]
     assert shown == "ValueError: it cannot be digested"

@@ -144,6 +144,6 @@ def _to_token(row: Any) -> ApiToken:
         values["rights"] = RIGHTS.decode(row["rights"])
         values["queues"] = None if row["queues"] is None else QUEUES.decode(row["queues"])
         values["file_scopes"] = None if row["file_scopes"] is None else FILE_SCOPES.decode(row["file_scopes"])
-    except msgspec.MsgspecError:  # of one that SQL by hand has made unreadable: it allows nothing, and hides no others
+    except msgspec.MsgspecError:  # SQL by hand has made them unreadable: the token allows nothing, and hides no others
         values |= {"rights": frozenset(), "queues": frozenset(), "file_scopes": ()}
     return ApiToken(**values)
