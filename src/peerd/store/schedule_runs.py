@@ -308,7 +308,7 @@ def _known_status(row: Mapping[Any, Any]) -> dict[str, Any]:
     try:
         return {"status": RunStatus(row["status"])}
     except ValueError:
-        return {"status": RunStatus.FAILED, "error": f"its status is {row['status']!r}, which is none"}
+        return {"status": RunStatus.FAILED, "error": f"its status is {row['status']!r}, which no run can have"}
 
 
 def _insert(connection: Connection, values: Mapping[str, Any]) -> int:

@@ -70,7 +70,7 @@ async def test_whatever_a_schedule_has_in_its_row_the_others_tick(fake: FakeNode
         ({"args": ""}, "no JSON"),
         ({"args": "[" * 100_000}, "no JSON"),
         ({"args": b"\xff"}, "no JSON"),
-        ({"status": "no status"}, "its status is 'no status', which is none"),
+        ({"status": "no status"}, "its status is 'no status', which no run can have"),
         ({"origin": "nowhere"}, None),
         ({"number": "many"}, None),
         ({"number": LARGEST}, None),
