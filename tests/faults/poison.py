@@ -21,6 +21,8 @@ from tests.faults.fault_injector import FaultInjector, FaultRates, recorded_faul
 BY: Final = "poison"
 BROKEN: Final = '{"a":'
 QUEUE: Final = "nowhere"
+TAKEN_WITHIN: Final = 3600.0
+"""Seconds that an agent has: its node may be frozen and cut off one after the other, but it must answer in the end."""
 
 
 class PoisonInjector(FaultInjector):
@@ -62,7 +64,9 @@ class PoisonInjector(FaultInjector):
 
     def _poison_node_requests(self, connection: Connection) -> None:
         row = [nodes.c.id, nodes.c.incarnation, sa.literal("reload"), sa.literal(BROKEN), sa.literal(BY)]
-        present = sa.select(*row, seconds_from_now(60.0)).where(nodes.c.active, nodes.c.incarnation.is_not(None))
+        present = sa.select(*row, seconds_from_now(TAKEN_WITHIN)).where(
+            nodes.c.active, nodes.c.incarnation.is_not(None)
+        )
         names = ["node_id", "incarnation", "command", "arguments", "requested_by", "expires_at"]
         connection.execute(sa.insert(node_requests).from_select(names, present))
 

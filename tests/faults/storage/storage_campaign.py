@@ -22,6 +22,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, FileState
 from peerd.domain.lifecycle import FINISHED
+from peerd.storage.placement.decision import FileHealth
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from tests.faults import history
@@ -29,7 +30,7 @@ from tests.faults.fault_injector import FaultInjector
 from tests.faults.proxy import ProxyThread
 from tests.faults.storage.disk_audit import DiskAudit, audit, find_on_disks, read_catalogue
 from tests.faults.storage.file_client import FileClient, FileRequests, target_of
-from tests.faults.storage.file_record import FileRecord
+from tests.faults.storage.file_record import ABSENT, FileRecord
 from tests.faults.storage.storage_faults import (
     DiskFaults,
     FailingCalls,
@@ -129,7 +130,7 @@ class StorageCampaign:
             self._settle(healed + self._plan.settles_within)
             settled = time.monotonic()
             if not self._problems:
-                self._lose_disk()
+                self._lose_disk_and_file()
             found = self._audit()
             self._read_back()
         finally:
@@ -185,21 +186,38 @@ class StorageCampaign:
 
     # ------------------------------------------------------------ rest
 
-    def _settle(self, deadline: float) -> None:
-        """Until no file has a check, no task is left, and each copy was verified since the healing."""
+    def _settle(self, deadline: float, lost: int | None = None) -> None:
+        """Until no file has a check, no task is left, and each copy was verified since the healing.
+
+        Args:
+            deadline: see `time.monotonic`.
+            lost: the one file that must have a check, which calls it lost.
+        """
         fleet = self._fleet
         fleet.wait_until_ready(fleet.nodes)
         healed_at = fleet.database.run(self._end_staged)
-        while waiting := fleet.database.read(self._waiting, healed_at):
+        while waiting := fleet.database.read(self._waiting, healed_at, lost):
             if time.monotonic() > deadline:
                 self._problems.append(f"not settled {self._plan.settles_within:g} s after the healing: {waiting}")
                 return
             expedite(fleet.database)
             time.sleep(1.0)
 
-    def _lose_disk(self) -> None:
-        """Lose one more disk: under load there seldom is one without which every file has a whole copy."""
-        DiskFaults(self._fleet, random.Random(f"{self._plan.seed}/lost"), 1.0, threading.Event()).lose_disk()
+    def _lose_disk_and_file(self) -> None:
+        """Lose one more disk, and all copies of one file beside it: no other file may wait for that one.
+
+        Under load there seldom is a disk without which every file has a whole copy.
+        """
+        disks = DiskFaults(self._fleet, random.Random(f"{self._plan.seed}/lost"), 1.0, threading.Event())
+        disks.lose_disk()
+        file_id, key = disks.lose_file()
+        self._settle(time.monotonic() + self._plan.settles_within, file_id)
+        self._record.began({key: ABSENT}, time.monotonic())
+        node = self._fleet.nodes[0].client_address
+        answers = [self._requests.send(node, method, target_of(key)) for method in ("GET", "DELETE")]
+        if [answer.status for answer in answers] != [503, 204]:
+            self._problems.append(f"the lost file {key} is answered with {answers}")
+        self._record.acknowledged([key], time.monotonic())
         self._settle(time.monotonic() + self._plan.settles_within)
 
     def _end_staged(self, connection: Connection) -> datetime:
@@ -212,11 +230,15 @@ class StorageCampaign:
         return connection.execute(sa.select(now())).scalar_one()
 
     @staticmethod
-    def _waiting(connection: Connection, healed_at: datetime) -> dict[str, Any]:
+    def _waiting(connection: Connection, healed_at: datetime, lost: int | None) -> dict[str, Any]:
         """What is still to be done, and examples of it."""
         stale = file_copies.c.state == CopyState.STORED.value, file_copies.c.verified_at < healed_at
+        is_lost = file_checks.c.file_id == lost, file_checks.c.health == FileHealth.LOST.value
         statements = {
-            "checks": sa.select(file_checks.c.file_id, file_checks.c.health, file_checks.c.blocked),
+            "checks": sa.select(file_checks.c.file_id, file_checks.c.health, file_checks.c.blocked).where(
+                sa.not_(sa.and_(*is_lost))
+            ),
+            "not lost": sa.select(files.c.id).where(files.c.id == lost, ~sa.exists().where(*is_lost)),
             "tasks": sa.select(tasks.c.id, tasks.c.name, tasks.c.status, tasks.c.error).where(*UNFINISHED),
             "not verified": sa.select(file_copies.c.file_id, file_copies.c.disk_id).where(*stale),
             "not published": sa.select(files.c.id).where(files.c.state != FileState.STORED.value),

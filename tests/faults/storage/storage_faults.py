@@ -1,7 +1,8 @@
 """What is done to nodes with storage and to their disks.
 
 A fault of a disk never takes the last good copy of a file: what destroys contents is done only where the catalogue has
-other stored copies, and all of these were read and are whole. Everything else is as hard as it comes.
+other stored copies, and all of these were read and are whole; but for the one file that is lost at the end. Everything
+else is as hard as it comes.
 """
 
 from __future__ import annotations
@@ -163,6 +164,21 @@ class DiskFaults(FaultInjector):
                 self._fleet.wipe_disk(node)
                 self._fleet.steadily(lambda: self._fleet.database.run(set_disk_state, number, DiskState.LOST))
                 self._fleet.make_disk(node)
+
+    def lose_file(self) -> tuple[int, str]:
+        """Remove all copies of a file that has none on a lost disk, so that none is being made; its id and its key."""
+        rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
+        stored = {CopyState.STORED.value}
+        whole = [
+            file.id
+            for file in rows.files.values()
+            if set(rows.copies[file.id]) <= set(rows.paths) and set(rows.copies[file.id].values()) == stored
+        ]
+        file_id = self.rng.choice(whole)
+        with recorded_fault("lost file", f"{file_id:016x}"):
+            for disk_id in rows.copies[file_id]:
+                content_path(rows.paths[disk_id], file_id).unlink()
+        return file_id, rows.files[file_id].file_key
 
     def _node_to_lose(self) -> StorageServerNode:
         """A node whose disk can be lost, as soon as there is one: files get their copies, and damage is mended."""

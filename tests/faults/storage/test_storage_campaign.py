@@ -38,6 +38,7 @@ def test_whatever_dies_no_acknowledged_file_is_lost(
     assert result.counts["put: acknowledged"] >= 8, words
     assert result.counts["good copies"] >= 16, words
     assert result.faults["lost disk"], words
+    assert result.faults["lost file"], words
     assert any(name.startswith("damage") for name in result.faults), words
     assert kind == "sqlite" or not can_fail() or any(name.startswith("EIO") for name in result.faults), words
     assert any(name.startswith("kill storage") for name in result.faults), words
