@@ -113,14 +113,14 @@ class ReservationRules:
             return
         if is_for_good:
             verb = "delete" if after is None else "bury"
-            may_have_ended = known.is_over or "release" in known.verbs or not known.connection.is_open
+            # One batch may bury a job for its holder, and delete or kick it: the table shows only what comes of both.
+            may_have_ended = known.is_over or known.verbs & {"release", "bury"} or not known.connection.is_open
             was_ready = after is None and may_have_ended and self.may_delete(before)
             is_wrong = verb not in known.verbs and not was_ready
             forbid(is_wrong, "a job is deleted and buried by its holder only", verb, evidence)
         elif not known.is_over and after is not None:
             timed_out = (after.timeouts or 0) > (before.timeouts or 0)
             forbid(timed_out, "a reservation lasts until its deadline", known.deadline, evidence)
-            # One batch may bury a job for its holder and kick it: the table shows only what comes of both.
             may_be_kicked = "bury" in known.verbs and self._has_kicked()
             is_wrong = known.connection.is_open and "release" not in known.verbs and not may_be_kicked
             forbid(is_wrong, "a reservation is not taken from a client that holds it", evidence)
