@@ -80,11 +80,14 @@ def register_process(
     pid: int,
     capabilities: ProcessCapabilities = NO_CAPABILITIES,
 ) -> int:
-    """Register a process; returns its id. An earlier registration whose reply was lost is ended.
+    """Register a process; returns its id: that of an earlier registration, if its reply was lost.
 
-    Each queue that it serves gets a row in ``queues``: one without a row was never served.
+    So a registration that the database carries out late, after the one that was sent in its place, changes nothing.
+    Each queue that the process serves gets a row in ``queues``: one without a row was never served.
     """
-    end_unregistered_process(connection, incarnation, slot, pid, "it registered again: the first reply was lost")
+    earlier = sa.select(processes.c.id).where(*_is_start(incarnation, slot, pid), processes.c.ended_at.is_(None))
+    if (process_id := connection.execute(earlier.limit(1)).scalar()) is not None:
+        return int(process_id)
     if capabilities.queues:
         rows = [{"name": name} for name in sorted(set(capabilities.queues))]
         insert_if_absent(connection, queues, rows, key=("name",))
@@ -115,8 +118,12 @@ def end_process(connection: Connection, process_id: int, cause: str) -> None:
 
 def end_unregistered_process(connection: Connection, incarnation: str, slot: str, pid: int, cause: str) -> None:
     """Record the end of a process that died in its boot, perhaps after its registration: its id was not reported."""
-    own = processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid
-    _end(connection, *own, cause=cause)
+    _end(connection, *_is_start(incarnation, slot, pid), cause=cause)
+
+
+def _is_start(incarnation: str, slot: str, pid: int) -> tuple[sa.ColumnElement[bool], ...]:
+    """That a row is of this start of a process."""
+    return processes.c.incarnation == incarnation, processes.c.slot == slot, processes.c.pid == pid
 
 
 def end_earlier_processes(connection: Connection, node_id: int, incarnation: str) -> None:
