@@ -133,6 +133,7 @@ def test_a_reservation_lasts_as_long_as_its_process_lives_however_long_it_is_not
     assert world.status(job.id) is Status.WORKING
     world.run(processes.end_process, claimer.process_id, "SIGKILL")
     assert untouched_for() > 2900
+    assert world.run(rescue.rescue_untouched, SILENCE) == [], "another life of its node ends the records of this one"
     world.silence(job.id, 60)
     rescued = world.run(rescue.rescue_untouched, SILENCE)
     assert rescued == [RescuedTask(job.id, TaskEvent.RELEASE, RESERVATION_LABEL)]

@@ -101,9 +101,9 @@ def rescue_untouched(
     A reservation of a queue client is released. The client may never touch it; so the silence of its process decides.
 
     Only a node whose own heartbeat had no gap for that long may call it; see `peerd.manager.rescue_guard`. The process
-    that holds the task must be silent for as long, or ended, or unknown: a living process keeps a task that it cannot
-    touch, because an open transaction has locked its row. A task without checked_at (an UPDATE by hand made it working)
-    counts from when its row was written.
+    that holds the task must be silent for as long, or unknown: a living process keeps a task that it cannot touch,
+    because an open transaction has locked its row. A task without checked_at (an UPDATE by hand made it working) counts
+    from when its row was written.
 
     Args:
         connection: in a transaction of its own.
@@ -123,10 +123,12 @@ def rescue_untouched(
 
 
 def _is_held_by_live_process(before: sa.ColumnElement[datetime] | datetime) -> sa.Exists:
-    """That the process which holds a task has not ended, and has sent a heartbeat since."""
-    return sa.exists().where(
-        processes.c.id == tasks.c.process_id, processes.c.ended_at.is_(None), processes.c.checked_at >= before
-    )
+    """That the process which holds a task has sent a heartbeat since.
+
+    A record that says that it has ended is no proof: that of an earlier incarnation is ended while its processes may
+    still run. Tasks of a process whose exit was seen are released at once by `release_tasks_of_process`.
+    """
+    return sa.exists().where(processes.c.id == tasks.c.process_id, processes.c.checked_at >= before)
 
 
 def _working_ids(connection: Connection, condition: sa.ColumnElement[bool], limit: int) -> Sequence[int]:
