@@ -162,12 +162,11 @@ def _due_maintenance_statement() -> sa.Select[Any]:
 
 
 def _oldest_reservation(touched: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
-    """The oldest heartbeat of a process that holds reservations; of one that has ended, its oldest reservation."""
+    """The oldest heartbeat of a process that holds reservations; its oldest reservation if it has no record."""
     columns = (tasks.c.process_id, sa.func.min(touched).label("touched_at"))
     held = sa.select(*columns).where(is_working(), tasks.c.deadline_at.is_not(None)).group_by(tasks.c.process_id)
     holder = by_index(held, "tasks_claim").subquery("holder")
-    lives = sa.and_(processes.c.id.is_not(None), processes.c.ended_at.is_(None))
-    shown = sa.case((lives, processes.c.checked_at), else_=holder.c.touched_at)
+    shown = sa.func.coalesce(processes.c.checked_at, holder.c.touched_at)
     joined = holder.outerjoin(processes, processes.c.id == holder.c.process_id)
     return sa.select(sa.func.min(shown)).select_from(joined).scalar_subquery()
 
