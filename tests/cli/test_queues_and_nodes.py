@@ -12,13 +12,14 @@ from peerd.domain.alert_record import AlertReport
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
 from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
 from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.statistics.steps import MINUTE, TEN_MINUTES, bucket_start
 from peerd.testing import insert_task
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
@@ -180,6 +181,35 @@ def test_statistics_are_a_table_by_queue_and_by_handler_are_filtered_and_are_jso
     assert [(row["queue"], row["figures"]["done"]) for row in answer["rows"]] == [("mail", 18)]
     assert [point["figures"]["done"] for point in answer["series"]] == [6, 6, 6]
     assert "no attempt has ended within 2m" in peerd("stats", "--queue", "none", "--since", "2m").out
+
+
+@pytest.mark.usefixtures("history")
+def test_handlers_are_compared_with_earlier_the_one_that_has_slowed_down_most_first(
+    peerd: Peerd, client: Client
+) -> None:
+    yesterday = bucket_start(client.now() - timedelta(days=1, minutes=20), TEN_MINUTES)
+    fast = AttemptTotals({"done": 10}, 1.0, Histogram.of([0.5] * 10), Histogram.of([5.0] * 10))
+    client.database.run(write_buckets, [BucketRow(TEN_MINUTES, yesterday, "video", "transcode", 1, 7, fast)])
+    out = peerd("stats", "--by", "handler", "--against", "1d").lines
+    assert out[0].split()[:4] == ["queue", "name", "slower", "run"]
+    assert out[1].split()[:4] == ["video", "transcode", "×", "4.0"]
+    assert out[2].split()[2] == "–", "of mail nothing is known of yesterday"
+    rows = peerd("stats", "--by", "handler", "--against", "1d", "--json").json["rows"]
+    assert {row["queue"]: row["before"]["done"] for row in rows} == {"video": 10, "mail": 0}
+
+
+def test_errors_are_a_table_of_what_fails_most(peerd: Peerd, client: Client) -> None:
+    assert "no attempt has failed within 1h" in peerd("errors", "--since", "1h").out
+    worker = ClaimingProcess(client.database)
+    for number in range(3):
+        client.enqueue("mail", name="send", priority=100 - number)
+        worker.run(Failed(error=f"KeyError: 'user-{number}'\x1b[2J"), "mail")
+    lines = peerd("errors").lines
+    assert lines[0].split()[:4] == ["attempts", "dead", "last", "(UTC)"]
+    assert lines[1].split()[0] == "3"
+    assert "KeyError: 'user-<n>'?[<n>J" in lines[1]
+    [group] = peerd("errors", "--json").json["groups"]
+    assert (group["count"], group["name"], group["search"]) == (3, "send", "KeyError: 'user-")
 
 
 @pytest.mark.usefixtures("history")

@@ -19,6 +19,8 @@ ADDRESSES: Final = {
     "/tasks": "/tasks?status=pending&where=priority>=0&column=status&column=progress&column=unique_key",
     "/tasks/find": "/tasks/find?q=1",
     "/tasks/export.{form:str}": "/tasks/export.csv?queue=video",
+    "/errors": "/errors?span=7d",
+    "/handlers": "/handlers?against=7d",
     "/tasks/{key:id}": "/tasks/1",
     "/tasks/{key:id}/stack": "/tasks/1/stack",
     "/tasks/{key:id}/preview/{number:id}": "/tasks/1/preview/0",

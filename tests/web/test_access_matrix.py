@@ -33,7 +33,7 @@ OPERATIONS: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
         now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.counts bulk.list
         bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
-        statistics.series alerts.list""",
+        statistics.series statistics.errors alerts.list""",
     (VIEW, 403): """
         examine bulk.preview queues.is_known nodes.state nodes.get_request schedules.list schedules.get
         schedules.runs schedules.get_run schedules.get_runs statistics.depths statistics.overview files.overview
@@ -90,7 +90,7 @@ ARGUMENTS: dict[str, Any] = {
 ROUTES: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
         GET /tasks, GET /queues, GET /limits, GET /nodes, GET /nodes/processes, GET /events, GET /bulk,
-        GET /statistics, GET /statistics/series, GET /alerts""",
+        GET /statistics, GET /statistics/series, GET /errors, GET /alerts""",
     (VIEW, 403): """
         GET /schedules, GET /schedules/{schedule}, GET /schedules/{schedule}/runs,
         GET /nodes/requests/{request_id}, GET /statistics/depths, GET /overview, GET /metrics,

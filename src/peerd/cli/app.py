@@ -64,6 +64,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         WORK,
         "Show throughput, failures, and wait and run times, by queue, handler or node.",
     ),
+    "errors": (
+        "cluster.statistics",
+        WORK,
+        "Show what fails most: failed attempts, crashes and time-outs among them, by handler and kind of error.",
+    ),
     "top": (
         "top",
         WORK,

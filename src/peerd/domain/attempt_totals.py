@@ -11,6 +11,8 @@ from peerd.domain.histogram import Histogram
 OUTCOMES: Final = ("done", "failed", "timed_out", "dead", "canceled", "snoozed", "released")
 """Classes of outcomes, each a column of the table `statistics`."""
 FAILURES: Final = ("failed", "timed_out", "dead")
+FAILURE_LABELS: Final = ("failure", "dead", "timeout", "crash", "rescued")
+"""Labels of attempts that failed, with a retry or without."""
 _OUTCOME_OF_LABEL: Final[Mapping[str, str]] = {
     "done": "done",
     "timeout": "timed_out",

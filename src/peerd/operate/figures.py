@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Self
 
@@ -97,7 +98,7 @@ class AttemptFigures(msgspec.Struct, frozen=True, kw_only=True):
         return self.failed + self.timed_out + self.dead
 
 
-class StatisticsRow(msgspec.Struct, frozen=True, kw_only=True):
+class Attempts(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts of a queue, a handler or a node; None where they are of several."""
 
     queue: str | None = None
@@ -106,10 +107,75 @@ class StatisticsRow(msgspec.Struct, frozen=True, kw_only=True):
     figures: AttemptFigures
 
 
-class SeriesPoint(StatisticsRow, frozen=True, kw_only=True):
+class StatisticsRow(Attempts, frozen=True, kw_only=True):
+    """The same; ``before`` is of the time to which they are compared, None if they are not."""
+
+    before: AttemptFigures | None = None
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long as before half of the attempts run; None if it is not known.
+
+        >>> from peerd.domain.attempt_totals import AttemptTotals
+        >>> slow, fast = (AttemptFigures.of(AttemptTotals(run=Histogram.of([run])), 60) for run in (4.0, 1.0))
+        >>> round(StatisticsRow(figures=slow, before=fast).slowdown)
+        4
+        """
+        before = None if self.before is None else self.before.run.p50
+        return self.figures.run.p50 / before if self.figures.run.p50 is not None and before else None
+
+
+def slowest_first(rows: Iterable[StatisticsRow]) -> list[StatisticsRow]:
+    """In the order of `StatisticsRow.slowdown`; at the end those of which it is not known, the busiest first."""
+    return sorted(rows, key=lambda row: (row.slowdown is None, -(row.slowdown or 0.0), -row.figures.busy))
+
+
+class SeriesPoint(Attempts, frozen=True, kw_only=True):
     """A point of a time series: the attempts that ended from ``at`` on, for the seconds of its figures."""
 
     at: datetime
+
+
+class ErrorGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts of one handler that failed alike.
+
+    Attributes:
+        queue, name: of their tasks.
+        error: the text of all of them, with marks for numbers, ids and addresses; or how their processes died.
+        count: attempts.
+        tasks: tasks with such an attempt.
+        dead: those of them that are dead now.
+        first_at, last_at: when the first and the last of these attempts ended.
+        example: the text of the last one.
+        example_task: its task's id.
+        search: with this text, the queue and the name, a filter finds their tasks; None: no text finds them alone.
+    """
+
+    queue: str
+    name: str
+    error: str
+    count: int
+    tasks: int
+    dead: int
+    first_at: datetime
+    last_at: datetime
+    example: str
+    example_task: int
+    search: str | None
+
+
+class ErrorGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of errors, the greatest first.
+
+    Attributes:
+        groups: of the failed attempts that were examined.
+        examined: how many these were.
+        complete: they are all of the time; otherwise there are older ones.
+    """
+
+    groups: list[ErrorGroup]
+    examined: int
+    complete: bool
 
 
 class QueueFigures(msgspec.Struct, frozen=True, kw_only=True):

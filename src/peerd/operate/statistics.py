@@ -12,10 +12,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import InvalidFilter, NotPermitted
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
-from peerd.operate.figures import AttemptFigures, Overview, SeriesPoint, StatisticsRow
+from peerd.operate.error_groups import read_error_groups
+from peerd.operate.figures import AttemptFigures, ErrorGroups, Overview, SeriesPoint, StatisticsRow
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.overview import read_overview
 from peerd.store.nodes.nodes import get_node_id
@@ -30,7 +32,17 @@ from peerd.store.statistics.reading import (
     greatest_groups,
     sum_tiles,
 )
-from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, STEPS, TEN_MINUTES, step_for, tiles
+from peerd.store.statistics.steps import (
+    HOUR,
+    MINUTE,
+    SAMPLE,
+    STEPS,
+    TEN_MINUTES,
+    Tile,
+    bucket_start,
+    step_for,
+    tiles,
+)
 
 Rows = list[StatisticsRow]
 SeriesPoints = list[SeriesPoint]
@@ -65,6 +77,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         queue: str | None = None,
         name: str | None = None,
         node: str | None = None,
+        against: str | float | None = None,
     ) -> Query[Rows]:
         """The attempts that have ended in some time, up to now.
 
@@ -75,12 +88,33 @@ class StatisticsOperations(OperationGroup[Mode]):
             queue: only this queue's.
             name: only those of tasks with this name.
             node: only those on this node.
+            against: compare them with those of as long a time that ended so much earlier, such as "1d".
 
         Raises:
             InvalidFilter: an argument is not valid, or there would be too many rows.
         """
         request = self._request("statistics.summary", since, by, queue, name, node)
-        return Query("read", _read_summary, request)
+        earlier = None if against is None else validation.time_span("against", against, MINUTE, LONGEST)
+        return Query("read", _read_summary, request, earlier)
+
+    @operation(in_queues=True)
+    def errors(
+        self, since: str | float = "1d", *, queue: str | None = None, name: str | None = None
+    ) -> Query[ErrorGroups]:
+        """The attempts that failed in some time, up to now, in groups of one handler and one kind of error.
+
+        It examines the newest 5,000 attempts that did not succeed.
+
+        Args:
+            since: seconds, or "1d"; from a minute to a year.
+            queue: only this queue's.
+            name: only those of tasks with this name.
+
+        Raises:
+            InvalidFilter: an argument is not valid.
+        """
+        request = self._request("statistics.errors", since, "handler", queue, name, None)
+        return Query("read", read_error_groups, request.seconds, request.queues, request.name, self._masker)
 
     @operation(in_queues=True)
     def series(
@@ -186,17 +220,35 @@ def _step(value: str | float) -> int:
     return int(seconds)
 
 
-def _read_summary(connection: Connection, request: SeriesRequest) -> Rows:
+def _read_summary(connection: Connection, request: SeriesRequest, against: float | None) -> Rows:
     moment = connection.execute(sa.select(now())).scalar_one()
     step = MINUTE if request.seconds < HOUR else TEN_MINUTES if request.seconds < 12 * HOUR else HOUR
-    parts = tiles(moment - timedelta(seconds=request.seconds), moment, step)
-    seconds = (moment - parts[0].since).total_seconds()
-    found = sum_tiles(connection, parts, request.by, request.wanted(connection))
+    found = _sum(connection, request, tiles(moment - timedelta(seconds=request.seconds), moment, step), moment)
+    before: dict[Group, AttemptFigures] = {}
+    if against is not None:
+        earlier = _earlier_tile(moment - timedelta(seconds=against), request.seconds, against)
+        nothing = AttemptFigures.of(AttemptTotals(), request.seconds)
+        before = dict.fromkeys(found, nothing) | _sum(connection, request, [earlier], earlier.until)
     names = _node_names(connection, request.by)
     return [
-        StatisticsRow(**_labels(request.by, key, names), figures=AttemptFigures.of(totals, seconds))
-        for key, totals in found.items()
+        StatisticsRow(**_labels(request.by, key, names), figures=figures, before=before.get(key))
+        for key, figures in found.items()
     ]
+
+
+def _earlier_tile(until: datetime, seconds: float, against: float) -> Tile:
+    """A time that is past, in the buckets that are still kept of it, at least one."""
+    step = step_for(seconds + against)
+    end = bucket_start(until, step)
+    return Tile(step, bucket_start(end - timedelta(seconds=max(seconds, step)), step), end)
+
+
+def _sum(
+    connection: Connection, request: SeriesRequest, parts: list[Tile], until: datetime
+) -> dict[Group, AttemptFigures]:
+    seconds = (until - parts[0].since).total_seconds()
+    found = sum_tiles(connection, parts, request.by, request.wanted(connection))
+    return {key: AttemptFigures.of(totals, seconds) for key, totals in found.items()}
 
 
 def _read_series(connection: Connection, request: SeriesRequest, step: int, most: int | None) -> SeriesPoints:

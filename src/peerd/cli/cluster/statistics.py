@@ -1,4 +1,4 @@
-"""``peerd stats``."""
+"""``peerd stats`` and ``peerd errors``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typer import Option
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.tables import AlignedTable, Column, right
-from peerd.operate.figures import AttemptFigures, SeriesPoint, StatisticsRow
+from peerd.operate.figures import AttemptFigures, ErrorGroups, SeriesPoint, StatisticsRow, slowest_first
 
 app = new_app()
 
@@ -31,6 +31,18 @@ FIGURE_COLUMNS = (
     right("run p95"),
     right("slots", drop_priority=3),
 )
+COMPARED_COLUMNS = (
+    right("slower"),
+    right("run p50"),
+    right("before"),
+    right("run p95"),
+    right("before"),
+    right("done"),
+    right("failed %"),
+    right("before"),
+)
+SLOWER = 2.0
+"""How many times as slow as before a handler is shown in red."""
 NOTHING = Text("–", "bright_black")
 
 
@@ -42,20 +54,111 @@ def show_statistics(
     queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
     name: Annotated[str | None, Option(metavar="NAME", help="Only tasks with this name.")] = None,
     node: Annotated[str | None, Option(metavar="NODE", help="Only attempts on this node.")] = None,
+    against: Annotated[str | None, Option(metavar="DURATION", help="Beside so long ago, e.g. 1d: yesterday.")] = None,
 ) -> None:
     """Show throughput, failures, and wait and run times, by queue, handler or node.
 
     Attempts count that have ended in the time. The wait of a task begins when it is due and ends with its claim; p50
     and p95 are what half of them and 95 % do not exceed, to within 19 %. The column slots is how many were occupied
     on average; the last one is the throughput over the time, from left to right.
+
+    peerd stats --by handler --against 1d
+
+    compares with as long a time that ended so much earlier; what has slowed down most comes first.
     """
     filters: Any = {"queue": queue, "name": name, "node": node}
-    rows = context.client.statistics.summary(since, by=by, **filters)
+    rows = context.client.statistics.summary(since, by=by, against=against, **filters)
+    if against is not None:
+        context.print_result({"rows": rows}, lambda: compared_table(rows, by) if rows else _nothing_within(since))
+        return
     series = context.client.statistics.series(since, by=by, **filters)
     context.print_result(
         {"rows": rows, "series": series},
-        lambda: statistics_table(rows, series, by) if rows else Text(f"no attempt has ended within {since}"),
+        lambda: statistics_table(rows, series, by) if rows else _nothing_within(since),
     )
+
+
+@command(app, "errors")
+def show_errors(
+    context: CommandContext,
+    since: Annotated[str, Option(metavar="DURATION", help="How far back.")] = "1d",
+    queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
+    name: Annotated[str | None, Option(metavar="NAME", help="Only tasks with this name.")] = None,
+) -> None:
+    """Show what fails most: failed attempts, crashes and time-outs among them, by handler and kind of error.
+
+    Numbers, ids and addresses in the texts are left out of the comparison. For the dead tasks of a kind:
+
+    peerd tasks retry --status dead --queue QUEUE --name NAME --search TEXT --dry-run
+    """
+    found = context.client.statistics.errors(since, queue=queue, name=name)
+    context.print_result(
+        found, lambda: errors_table(found) if found.groups else Text(f"no attempt has failed within {since}")
+    )
+    if not found.complete and not context.as_json:
+        context.out.print(
+            Text(f"  of the newest {found.examined:,} failed attempts; peerd stats counts all", "bright_black")
+        )
+
+
+def errors_table(found: ErrorGroups) -> AlignedTable:
+    """A row for each group, the greatest first."""
+    columns: list[Column | str] = [
+        right("attempts"),
+        right("dead"),
+        "last (UTC)",
+        "queue",
+        "handler",
+        "error",
+        right("task", drop_priority=1),
+    ]
+    cells = [
+        [
+            Text(f"{group.count:,}", "red"),
+            f"{group.dead:,}" if group.dead else NOTHING,
+            f"{group.last_at:%m-%d %H:%M:%S}",
+            group.queue,
+            group.name or "(no name)",
+            group.error or "(no text)",
+            str(group.example_task),
+        ]
+        for group in found.groups
+    ]
+    return AlignedTable(columns, cells)
+
+
+def compared_table(rows: Sequence[StatisticsRow], by: str) -> AlignedTable:
+    """A row for each group, with its run times and failures beside those of before, the most slowed down first."""
+    titles = TITLES[by]
+    columns: list[Column | str] = [*titles, *COMPARED_COLUMNS]
+    cells = [
+        [*(getattr(row, title) or "(no name)" for title in titles), *_compared_cells(row)]
+        for row in slowest_first(rows)
+    ]
+    return AlignedTable(columns, cells)
+
+
+def _compared_cells(row: StatisticsRow) -> list[Text | str]:
+    now, before = row.figures, row.before
+    assert before is not None, "they were compared"
+    return [
+        NOTHING if row.slowdown is None else Text(f"× {row.slowdown:.1f}", "red" if row.slowdown >= SLOWER else ""),
+        format_seconds(now.run.p50),
+        format_seconds(before.run.p50),
+        format_seconds(now.run.p95),
+        format_seconds(before.run.p95),
+        f"{now.done:,}",
+        _share_cell(now.failure_share),
+        _share_cell(before.failure_share),
+    ]
+
+
+def _share_cell(share: float | None) -> Text | str:
+    return NOTHING if share is None else f"{share:.1%}"
+
+
+def _nothing_within(since: str) -> Text:
+    return Text(f"no attempt has ended within {since}")
 
 
 def statistics_table(rows: Sequence[StatisticsRow], series: Sequence[SeriesPoint], by: str) -> AlignedTable:

@@ -34,6 +34,7 @@ from peerd.web.pages.routes import (
     bulk,
     disks,
     files,
+    handlers,
     nodes,
     overview,
     queues,
@@ -142,57 +143,69 @@ async def answer_static(request: Request) -> Response:
     return StaticFiles.answer(request.path_params["name"], request.query_params.get("v"))
 
 
+PAGES: Final[dict[str, Handler]] = {
+    "/": overview.show_overview,
+    "/login": sessions.show_login,
+    "/account": sessions.show_account,
+    "/tasks": tasks.show_tasks,
+    "/tasks/find": tasks.find_task,
+    "/tasks/export.{form:str}": tasks.export_tasks,
+    "/errors": handlers.show_errors,
+    "/handlers": handlers.show_handlers,
+    "/tasks/{key:id}": task.show_task,
+    "/tasks/{key:id}/stack": task.show_stack,
+    "/tasks/{key:id}/preview/{number:id}": task.show_preview,
+    "/tasks/{key:id}/download/body": partial(task.download_value, "body"),
+    "/tasks/{key:id}/download/result": partial(task.download_value, "result"),
+    "/bulk": bulk.show_bulks,
+    "/bulk/new": bulk.new_bulk,
+    "/bulk/{key:id}": bulk.show_bulk,
+    "/queues": queues.show_queues,
+    "/queues/show": queues.show_queue,
+    "/limits": queues.show_limits,
+    "/nodes": nodes.show_nodes,
+    "/nodes/show": nodes.show_node,
+    "/nodes/state": nodes.show_state,
+    "/nodes/request/{key:id}": nodes.show_request,
+    "/processes": nodes.show_processes,
+    "/schedules": schedules.show_schedules,
+    "/schedules/show": schedules.show_schedule,
+    "/storage": storage.show_storage,
+    "/files": files.show_buckets,
+    "/files/list": files.show_files,
+    "/files/show": files.show_file,
+    "/files/download": files.download_file,
+    "/disks": disks.show_disks,
+    "/disks/{key:id}": disks.show_disk,
+    "/alerts": alerts.show_alerts,
+    "/users": access.show_users,
+    "/tokens": access.show_tokens,
+    "/tokens/new": access.new_token,
+    "/audit": access.show_audit,
+}
+"""What answers a GET request for a path."""
+FORMS: Final[dict[str, FormHandler]] = {
+    "/login": sessions.log_in,
+    "/logout": sessions.log_out,
+    "/account": sessions.change_password,
+    "/theme": sessions.choose_theme,
+    "/tasks/selection": bulk.confirm_selection,
+    "/tasks/selection/do": bulk.act_on_selection,
+    "/bulk": bulk.create_bulk,
+    "/tokens": access.create_token,
+}
+"""What answers a POST request for a path."""
 ACTIONS = ActionRegistry(*TASK_ACTIONS, *bulk.BULK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
 
 
 def add_dashboard(app: FastAPI) -> None:
     """Add all pages to an app, which has its handlers of errors already."""
     made = Dashboard(ACTIONS)
-    made.page("/", overview.show_overview)
-    made.page("/login", sessions.show_login)
-    made.form("/login", sessions.log_in)
-    made.form("/logout", sessions.log_out)
-    made.page("/account", sessions.show_account)
-    made.form("/account", sessions.change_password)
-    made.form("/theme", sessions.choose_theme)
-    made.page("/tasks", tasks.show_tasks)
-    made.page("/tasks/find", tasks.find_task)
-    made.page("/tasks/export.{form:str}", tasks.export_tasks)
-    made.form("/tasks/selection", bulk.confirm_selection)
-    made.form("/tasks/selection/do", bulk.act_on_selection)
-    made.action_routes()  # before the pages of ids, which have the form of some of them
-    made.page("/tasks/{key:id}", task.show_task)
-    made.page("/tasks/{key:id}/stack", task.show_stack)
-    made.page("/tasks/{key:id}/preview/{number:id}", task.show_preview)
-    made.page("/tasks/{key:id}/download/body", partial(task.download_value, "body"))
-    made.page("/tasks/{key:id}/download/result", partial(task.download_value, "result"))
-    made.page("/bulk", bulk.show_bulks)
-    made.form("/bulk", bulk.create_bulk)
-    made.page("/bulk/new", bulk.new_bulk)
-    made.page("/bulk/{key:id}", bulk.show_bulk)
-    made.page("/queues", queues.show_queues)
-    made.page("/queues/show", queues.show_queue)
-    made.page("/limits", queues.show_limits)
-    made.page("/nodes", nodes.show_nodes)
-    made.page("/nodes/show", nodes.show_node)
-    made.page("/nodes/state", nodes.show_state)
-    made.page("/nodes/request/{key:id}", nodes.show_request)
-    made.page("/processes", nodes.show_processes)
-    made.page("/schedules", schedules.show_schedules)
-    made.page("/schedules/show", schedules.show_schedule)
-    made.page("/storage", storage.show_storage)
-    made.page("/files", files.show_buckets)
-    made.page("/files/list", files.show_files)
-    made.page("/files/show", files.show_file)
-    made.page("/files/download", files.download_file)
-    made.page("/disks", disks.show_disks)
-    made.page("/disks/{key:id}", disks.show_disk)
-    made.page("/alerts", alerts.show_alerts)
-    made.page("/users", access.show_users)
-    made.page("/tokens", access.show_tokens)
-    made.form("/tokens", access.create_token)
-    made.page("/tokens/new", access.new_token)
-    made.page("/audit", access.show_audit)
+    made.action_routes()  # first: pages of ids have the form of some of them
+    for path, handler in PAGES.items():
+        made.page(path, handler)
+    for path, form_handler in FORMS.items():
+        made.form(path, form_handler)
     made.error_pages(app)
     app.router.routes.extend(made.routes)
     app.router.routes.append(Route(f"{PATH}/{{name}}", answer_static, methods=["GET"]))

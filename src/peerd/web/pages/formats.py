@@ -86,17 +86,14 @@ def number(value: float | None) -> str:
 
 
 def rate(per_second: float | None) -> str:
-    """A rate in the unit in which it is at least 1.
+    """A rate, always of a minute, so that rates can be compared.
 
     >>> rate(12.34), rate(0.05), rate(0.0005), rate(0)
-    ('12.3/s', '3/min', '1.8/h', '0')
+    ('740/min', '3/min', '0.03/min', '0')
     """
     if not per_second:
         return NONE if per_second is None else "0"
-    for unit, seconds in (("s", 1), ("min", 60), ("h", 3600)):
-        if per_second * seconds >= 1 or unit == "h":
-            return f"{number(round(per_second * seconds, 1))}/{unit}"
-    raise AssertionError
+    return f"{number(float(f'{60 * per_second:.3g}'))}/min"
 
 
 def size(octets: int | None) -> str:

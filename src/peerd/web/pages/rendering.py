@@ -56,6 +56,8 @@ class NavigationLink(msgspec.Struct, frozen=True):
 NAVIGATION: Final = (
     NavigationLink("Overview", "/"),
     NavigationLink("Tasks", "/tasks"),
+    NavigationLink("Errors", "/errors"),
+    NavigationLink("Handlers", "/handlers"),
     NavigationLink("Bulk actions", "/bulk"),
     NavigationLink("Queues", "/queues"),
     NavigationLink("Limits", "/limits"),

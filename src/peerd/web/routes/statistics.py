@@ -13,7 +13,7 @@ from peerd.operate.statistics import MOST_OF_SERIES
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.problems import documented
-from peerd.web.routes.statistics_models import DepthView, OverviewView, PointView, RowView
+from peerd.web.routes.statistics_models import DepthView, ErrorsView, OverviewView, PointView, RowView
 
 router = APIRouter(tags=["statistics"])
 ERRORS = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -46,6 +46,19 @@ class SummaryQuery(DepthQuery):
     node: Node = None
 
 
+class ComparedQuery(SummaryQuery):
+    """The same, and with what it is compared."""
+
+    against: Since | None = Field(None, description="As long a time that ended so much earlier.", examples=["1d"])
+
+
+class ErrorQuery(DepthQuery):
+    """Of when, and of what."""
+
+    since: Since = "1d"
+    name: Handler = None
+
+
 class SeriesQuery(SummaryQuery):
     """The same, and the time between two points."""
 
@@ -57,8 +70,8 @@ class SeriesQuery(SummaryQuery):
 
 
 @router.get("/statistics", responses=ERRORS)
-async def summary(client: AioClientDependency, wanted: Annotated[SummaryQuery, Query()]) -> list[RowView]:
-    """The attempts that have ended in some time, by queue, handler or node."""
+async def summary(client: AioClientDependency, wanted: Annotated[ComparedQuery, Query()]) -> list[RowView]:
+    """The attempts that have ended in some time, by queue, handler or node; with ``against``, beside earlier ones."""
     return [RowView.of(row) for row in await client.statistics.summary(**wanted.model_dump())]
 
 
@@ -72,6 +85,12 @@ async def series(client: AioClientDependency, wanted: Annotated[SeriesQuery, Que
 async def depths(client: AioClientDependency, wanted: Annotated[DepthQuery, Query()]) -> list[DepthView]:
     """How many unfinished tasks there were, and how old the oldest pending one was, of a queue or of all together."""
     return [DepthView.of(point) for point in await client.statistics.depths(wanted.since, queue=wanted.queue)]
+
+
+@router.get("/errors", responses=ERRORS)
+async def errors(client: AioClientDependency, wanted: Annotated[ErrorQuery, Query()]) -> ErrorsView:
+    """The attempts that failed in some time, in groups of one handler and one kind of error, the greatest first."""
+    return ErrorsView.of(await client.statistics.errors(**wanted.model_dump()))
 
 
 @router.get("/overview", responses=ERRORS)

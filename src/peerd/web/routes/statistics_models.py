@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from peerd.domain.lifecycle import Status
 
@@ -49,7 +49,7 @@ class FiguresView(ValueView):
     run: DurationsView
 
 
-class RowView(ValueView):
+class AttemptsView(ValueView):
     """Attempts of a queue, a handler or a node; null where they are of several."""
 
     queue: str | None = Field(examples=["video"])
@@ -58,10 +58,40 @@ class RowView(ValueView):
     figures: FiguresView
 
 
-class PointView(RowView):
+class RowView(AttemptsView):
+    """The same, and the attempts to which they are compared."""
+
+    before: FiguresView | None
+
+
+class PointView(AttemptsView):
     """The attempts that ended from `at` on, for the seconds of its figures."""
 
     at: datetime
+
+
+class ErrorGroupView(ValueView):
+    """Attempts of one handler that failed alike."""
+
+    queue: str = Field(examples=["video"])
+    name: str = Field(examples=["transcode"])
+    error: str = Field(description="What they have in common.", examples=["KeyError: 'user-<n>'"])
+    count: int = Field(description="Attempts.")
+    tasks: int
+    dead: int = Field(description="Of these tasks.")
+    first_at: datetime
+    last_at: datetime
+    example: str = Field(description="The text of the last one.")
+    example_task: Annotated[str, BeforeValidator(str)] = Field(description="The id of its task.", examples=["17"])
+    search: str | None = Field(description="With the queue and the name, a filter finds the tasks by this text.")
+
+
+class ErrorsView(ValueView):
+    """Groups of errors, the greatest first."""
+
+    groups: list[ErrorGroupView]
+    examined: int = Field(description="Failed attempts.")
+    complete: bool = Field(description="They are all of the time; otherwise there are older ones.")
 
 
 class DepthView(ValueView):

@@ -14,7 +14,7 @@ from peerd.web.pages.charts.scales import time_label, time_marks, value_marks
 
 WIDTH: Final = 640
 HEIGHT: Final = 200
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 24
+LEFT, RIGHT, TOP, BOTTOM = 78, 20, 10, 24
 MOST_ROWS: Final = 30
 """Moments in the table of values."""
 LOOKS: Final = 6
@@ -22,10 +22,11 @@ LOOKS: Final = 6
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line: its label, and a value for each moment; None where there is none."""
+    """A line: its label, a value for each moment, None where there is none, and its colour if that has a meaning."""
 
     label: str
     values: Sequence[float | None]
+    colour: str = ""
 
 
 class _PlotArea(msgspec.Struct, frozen=True):
@@ -61,6 +62,11 @@ class LineChart(msgspec.Struct, frozen=True, kw_only=True):
     show: Callable[[float | None], object]
 
     @property
+    def colours(self) -> list[str]:
+        """The class of each line in the style sheet."""
+        return [line.colour or f"s{number % LOOKS + 1}" for number, line in enumerate(self.lines)]
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to draw."""
         return len(self.at) < 2 or not any(value for line in self.lines for value in line.values)
@@ -91,12 +97,12 @@ class LineChart(msgspec.Struct, frozen=True, kw_only=True):
             yield label.format(area.x(moment), HEIGHT - 6, time_label(moment, area.end - area.begin))
 
     def _paths(self, area: _PlotArea) -> Iterator[Markup]:
-        path = Markup('<path class="line s{}" d="{}"/>')
-        for number, line in enumerate(self.lines):
+        path = Markup('<path class="line {}" d="{}"/>')
+        for colour, line in zip(self.colours, self.lines, strict=True):
             points = zip(
                 map(area.x, self.at), (None if one is None else area.y(one) for one in line.values), strict=True
             )
-            yield path.format(number % LOOKS + 1, _path(list(points)))
+            yield path.format(colour, _path(list(points)))
 
     @property
     def heads(self) -> list[tuple[str, str]]:

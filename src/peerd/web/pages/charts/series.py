@@ -81,7 +81,7 @@ def chart_of_depths(points: Sequence[DepthPoint], axis: TimeAxis) -> LineChart:
     counts = {(point.status, axis.moment_of(point.at)): point.count for point in points}
     sampled = {at for _, at in counts}
     lines = [
-        Line(status, [counts.get((status, at), 0) if at in sampled else None for at in axis.moments])
+        Line(status, [counts.get((status, at), 0) if at in sampled else None for at in axis.moments], status)
         for status in sorted({point.status for point in points})
     ]
     return LineChart(id="depths", title="Unfinished tasks", at=axis.moments, lines=lines, show=formats.number)

@@ -33,7 +33,7 @@ SHOWN_STATUSES: Final = (
 
 async def show_overview(page: PageRequest) -> Response:
     """Figures, problems, alerts that are on, and charts."""
-    span, by = _choice(page, "span", SPANS), _choice(page, "by", GROUPS)
+    span, by = choice_of(page, "span", SPANS), choice_of(page, "by", GROUPS)
     client = page.client
     overview, loads, alerts, charts = await asyncio.gather(
         _read_overview(page),
@@ -95,6 +95,7 @@ async def _read_depths(page: PageRequest, span: str, queue: str | None) -> Seque
     return await page.read(("depths", span, queue), lambda: client.statistics.depths(span, queue=queue))
 
 
-def _choice(page: PageRequest, name: str, known: dict[str, str]) -> str:
+def choice_of(page: PageRequest, name: str, known: dict[str, str]) -> str:
+    """What the address has chosen of some values; by default the first."""
     given = page.query.get(name)
     return given if given in known else next(iter(known))

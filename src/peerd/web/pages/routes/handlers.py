@@ -1,0 +1,56 @@
+"""What fails most, and which handlers have become slower."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.responses import Response
+
+from peerd.domain.lifecycle import Status
+from peerd.operate.figures import ErrorGroup, slowest_first
+from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.routes.overview import SPANS, choice_of
+from peerd.web.pages.url_query import UrlQuery
+
+ERROR_SPANS: Final = {"1d": "Day", "1h": "Hour", "7d": "Week"}
+EARLIER: Final = {"1d": "Yesterday", "1h": "An hour ago", "7d": "A week ago"}
+
+
+async def show_errors(page: PageRequest) -> Response:
+    """The failed attempts in groups of one handler and one kind of error."""
+    span = choice_of(page, "span", ERROR_SPANS)
+    only = {name: value for name in ("queue", "name") if (value := page.query.get(name))}
+    key = ("errors", span, tuple(only.items()))
+    found = await page.read(key, lambda: page.client.statistics.errors(span, **only))
+    return page.render(
+        "errors.html",
+        "Errors",
+        found=found,
+        only=only,
+        tasks_of=tasks_of,
+        span=span,
+        spans=ERROR_SPANS,
+    )
+
+
+def tasks_of(group: ErrorGroup, **more: str) -> str:
+    """The query of the tasks of a group that are dead."""
+    of_group = UrlQuery().with_values(queue=group.queue, name=group.name, status=Status.DEAD, search=group.search)
+    return of_group.with_mapping(more).text
+
+
+async def show_handlers(page: PageRequest) -> Response:
+    """Each handler beside its own past, the one that has slowed down most first."""
+    span, against = choice_of(page, "span", SPANS), choice_of(page, "against", EARLIER)
+    rows = await page.read(
+        ("handlers", span, against), lambda: page.client.statistics.summary(span, by="handler", against=against)
+    )
+    return page.render(
+        "handlers.html",
+        "Handlers",
+        rows=slowest_first(rows),
+        span=span,
+        spans=SPANS,
+        against=against,
+        earlier=EARLIER,
+    )
