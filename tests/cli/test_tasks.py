@@ -210,6 +210,10 @@ def test_lines_are_shown_attempt_by_attempt_with_their_gaps(peerd: Peerd, client
     assert len(peerd("tasks", "logs", str(task_id), "--attempt", "2").lines) == 2
     assert len(peerd("tasks", "logs", str(task_id), "--level", "warning").lines) == 2
     peerd("tasks", "logs", str(task_id), "--level", "loud", status=2)
+    search = ("logs", "--since", "366d", "--search")
+    assert [one["line"]["sequence"] for one in peerd(*search, "LINE 7", "--json").json["items"]] == [7]
+    assert peerd(*search, "line 7").lines == [f"01-02 task {task_id} 03:04:05.678 info     app: line 7"]
+    assert peerd("logs", "--search", "line 7").lines == ["no line has this text"], "of the last day"
     assert "there is no task 99" in peerd("tasks", "logs", "99", status=1).err
 
 

@@ -21,6 +21,7 @@ ADDRESSES: Final = {
     "/tasks/export.{form:str}": "/tasks/export.csv?queue=video",
     "/errors": "/errors?span=7d",
     "/handlers": "/handlers?against=7d",
+    "/logs": "/logs?text=began",
     "/tasks/{key:id}": "/tasks/1",
     "/tasks/{key:id}/stack": "/tasks/1/stack",
     "/tasks/{key:id}/preview/{number:id}": "/tasks/1/preview/0",

@@ -29,9 +29,9 @@ LINES = """
 audit --limit 2 --json; enqueue video transcode {body} --priority 20 --start-in 10m --json;
 enqueue mail --text hello --unique once; enqueue video --node nowhere;
 tasks list --status dead --search disk --where priority>=20; tasks list --queue video --limit 2 --json;
-tasks show 1 2 3 4 9; tasks watch 1 3 --until-done; tasks logs 1; tasks stack 4; bulk list; bulk show 1; bulk show 99;
-bulk pause 1; bulk resume 1; bulk cancel 1; bulk watch 2; stats --by handler; stats --by handler --against 1d;
-errors --since 1h --queue mail; tasks bury 5; tasks kick 8;
+tasks show 1 2 3 4 9; tasks watch 1 3 --until-done; tasks logs 1; tasks stack 4; bulk list;
+bulk show 1; bulk show 99; bulk pause 1; bulk resume 1; bulk cancel 1; bulk watch 2; stats --by handler;
+stats --by handler --against 1d; errors --since 1h --queue mail; tasks bury 5; tasks kick 8;
 tasks kick --queue mail --yes; tasks snooze 5 --for 1h; tasks move 5 --to video-1; tasks move 5 --to-queue other;
 tasks change 9 --priority 7 --body [1]; tasks cancel 6 --reason späte-Einsicht; tasks cancel 1 99; tasks retry 3;
 tasks retry --status canceled --yes; tasks retry --status dead --yes --no-wait; tasks delete 7;

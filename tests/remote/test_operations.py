@@ -63,6 +63,9 @@ EXAMPLES: dict[str, list[Any]] = {
     "tasks.attempts": [call(1), call(2), call(99), call("1")],
     "tasks.counts": [call()],
     "tasks.logs": [call(1), call(99), call("1"), call(1, limit=1), call(1, level="loud"), call(1, after="1.2")],
+    "tasks.search_logs": [
+        call("e"), call("E", limit=1), call("e", level="error", queue="video"), call(""), call("e", after="x"), call(7),
+    ],
     "tasks.last_logs": [call(1), call(99), call(1, limit=1), call(1, limit=0)],
     "tasks.stack": [call(4, timeout=30), call(1), call(99), call("4"), call(4, timeout="soon")],
     "queues.list": [call()],

@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from peerd import Client
+from peerd import Actor, Client
 from peerd.config.settings import QueueSettings
+from peerd.domain.errors import NotPermitted
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor
 from peerd.manager.history import make_walks
 from peerd.store.maintenance import chore_batches
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import task_logs
-from peerd.store.tasks import actions, log_lines
+from peerd.store.schema.tables import task_logs, tasks
+from peerd.store.tasks import actions, line_search, log_lines
 from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.line_search import PART, LineFilter, search_lines
 from peerd.store.tasks.log_lines import LineRange, purge_lines, write_lines
 from tests.store.plans import analyze, problems_of_plans, recorded_statements
 from tests.store.world import World
@@ -60,6 +64,73 @@ def test_pages_follow_the_claims_and_the_numbers(world: World) -> None:
     assert [one.lease for one in client.tasks.logs(task_id, attempt=2).items] == [2] * 12
     last = client.tasks.last_logs(task_id, limit=2)
     assert ([one.cursor for one in last.items], last.count) == (["10-1", "10-2"], 15)
+
+
+def test_lines_of_all_tasks_are_searched_from_the_newest_back(world: World) -> None:
+    client = Client(world.store)
+    cut, sent = world.add("video", name="cut"), world.add("mail", name="send")
+    told: list[tuple[int, int, str, str | None]] = [
+        (cut, 0, "disk /dev/sda1 is full", None),
+        (cut, 60, "100% of the Disk", None),
+        (sent, 120, "sent", '{"to":"disk"}'),
+        (sent, 180, "nothing of it", None),
+        (10**6, 240, "a disk of a task that is gone", None),
+    ]
+    present = datetime.now(UTC)
+    for number, (task_id, ago, message, fields) in enumerate(told):
+        at = present - timedelta(seconds=ago)
+        level = "error" if number == 1 else "info"
+        world.run(write_lines, [line(task_id, number, message=message, at=at, fields=fields, level=level)])
+    everything: dict[str, Any] = {}
+    for wanted, expected in (
+        (everything, [(cut, "cut"), (cut, "cut"), (sent, "send"), (10**6, None)]),
+        ({"limit": 1}, [(cut, "cut")]),
+        ({"queue": "mail"}, [(sent, "send")]),
+        ({"name": "cut", "level": "warning"}, [(cut, "cut")]),
+        ({"since": "100s"}, [(cut, "cut"), (cut, "cut")]),
+    ):
+        assert [(one.task_id, one.name) for one in client.tasks.search_logs("DISK", **wanted).items] == expected, wanted
+    for text, expected_lines in (("100%", 1), ("0%o", 0), ("_", 0), ("/dev/", 1)):
+        assert len(client.tasks.search_logs(text).items) == expected_lines, text
+    own = client.acting_as(Actor.with_role("ann", "viewer", queues=["mail"]))
+    assert [one.task_id for one in own.tasks.search_logs("disk").items] == [sent]
+    masking = Client(world.store, mask=["to"]).acting_as(Actor.with_role("ben", "viewer"))
+    with pytest.raises(NotPermitted, match="needs the right admin"):
+        masking.tasks.search_logs("disk")
+
+
+def test_a_search_ends_after_its_time_and_its_next_page_goes_on_from_there(world: World) -> None:
+    task_id = world.add()
+    for start in range(0, 2 * PART + 10, 500):
+        rows = [
+            line(task_id, one, message="rare" if one in (0, PART) else "often", at=NOW - timedelta(seconds=one))
+            for one in range(start, min(start + 500, 2 * PART + 10))
+        ]
+        world.run(write_lines, rows)
+    rare = LineFilter(text="rare")
+    found, pages, after = [], 0, None
+    while pages == 0 or after is not None:
+        page = world.read(search_lines, rare, 86_400.0, after=None if after is None else int(after), search_time=-1.0)
+        found += [one.line.sequence for one in page.items]
+        pages, after = pages + 1, page.next
+    assert (found, pages) == ([0, PART], 3), "each page examined one part"
+    assert world.read(search_lines, rare, 86_400.0, search_time=600.0).next is None
+    often = LineFilter(text="often")
+    sequences: list[int] = []
+    for _ in range(3):
+        page = world.read(search_lines, often, 86_400.0, after=None if not sequences else int(page.next or 0), limit=7)
+        sequences += [one.line.sequence for one in page.items]
+    assert sequences == list(range(1, 22)), "none twice, none left out"
+
+
+def test_lines_of_one_instant_are_no_end_of_a_search(world: World) -> None:
+    task_id = world.add()
+    write(world, task_id, 5)
+    world.run(write_lines, [line(task_id, 9, at=NOW - timedelta(seconds=1), message="1.x")])
+    page = world.read(search_lines, LineFilter(text="1."), 86_400.0, limit=3)
+    assert len(page.items) == 3
+    rest = world.read(search_lines, LineFilter(text="1."), 86_400.0, after=int(page.next or 0), limit=3)
+    assert ([one.line.sequence for one in rest.items], rest.next) == ([9], None)
 
 
 def test_a_write_may_repeat_and_deletes_what_it_supersedes(world: World) -> None:
@@ -147,9 +218,9 @@ def test_old_lines_are_purged_by_their_age_the_oldest_first(world: World) -> Non
 
 @pytest.mark.slow
 @pytest.mark.every_database
-def test_lines_are_found_by_their_indexes(world: World) -> None:
+def test_lines_are_found_by_their_indexes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for task_id in range(1, 60):
-        write(world, task_id, 100, message="m" * 100)
+        write(world, task_id, 100, message="m" * 100, at=NOW - timedelta(hours=task_id))
     analyze(world.store, "task_logs")
     operations: list[Callable[[], object]] = [
         lambda: world.read(log_lines.read_lines, 7, after=LogCursor(1, 50), limit=10),
@@ -158,3 +229,11 @@ def test_lines_are_found_by_their_indexes(world: World) -> None:
     ]
     for operation in operations:
         assert not problems_of_plans(world.store, operation, "task_logs")
+    monkeypatch.setattr(line_search, "PART", 50)
+    world.run(write_lines, [line(60, one, at=NOW - timedelta(days=3, seconds=one)) for one in range(500)])
+    world.execute(sa.insert(tasks), [{"queue": "q", "status": "done"} for _ in range(1_000)])
+    analyze(world.store, "task_logs", "tasks")
+    for seconds, after in ((600.0, None), (4 * 86_400.0, (NOW - timedelta(days=3, seconds=99)).timestamp() * 1e6)):
+        search = partial(search_lines, after=None if after is None else int(after), search_time=-1.0)
+        looked: Callable[[], object] = partial(world.read, search, LineFilter(text="nowhere"), seconds)
+        assert not problems_of_plans(world.store, looked, "task_logs", may_sort=True)

@@ -31,7 +31,8 @@ ANY = {("GET", f"{API}/session"), ("DELETE", f"{API}/session"), ("PUT", f"{API}/
 VIEW, ENQUEUE, OPERATE, READ_FILES, WRITE_FILES, ADMIN = Right
 OPERATIONS: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
-        now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.counts bulk.list
+        now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.search_logs tasks.counts
+        bulk.list
         bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
         statistics.series statistics.errors alerts.list""",
     (VIEW, 403): """
@@ -65,7 +66,7 @@ MOVE_ALL = {"action": {"type": "move_to_queue", "queue": "mail"}, "all_tasks": T
 ARGUMENTS: dict[str, Any] = {
     "enqueue": {"what": "video"}, "enqueue_many": {"what": ["other", "video"]},
     "enqueue_batch": {"tasks": [["other", {}], ["video", {}]]}, "tasks": TASK, "tasks.recent": {"ids": [1]},
-    "tasks.delete": {"task_id": 2}, "tasks.move": TASK | {"node": None},
+    "tasks.search_logs": {"text": "e"}, "tasks.delete": {"task_id": 2}, "tasks.move": TASK | {"node": None},
     "tasks.move_to_queue": TASK | {"queue": "mail"}, "tasks.snooze": TASK | {"duration": "1h"},
     "tasks.change": TASK | {"priority": 3}, "bulk": BULK, "bulk.preview": MOVE_ALL, "bulk.create": MOVE_ALL,
     "queues": VIDEO, "limits.set": {"queue": "video", "running": 3}, "limits.remove": {"queue": "video"}, "nodes": NODE,
@@ -90,7 +91,7 @@ ARGUMENTS: dict[str, Any] = {
 ROUTES: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
         GET /tasks, GET /queues, GET /limits, GET /nodes, GET /nodes/processes, GET /events, GET /bulk,
-        GET /statistics, GET /statistics/series, GET /errors, GET /alerts""",
+        GET /statistics, GET /statistics/series, GET /errors, GET /logs, GET /alerts""",
     (VIEW, 403): """
         GET /schedules, GET /schedules/{schedule}, GET /schedules/{schedule}/runs,
         GET /nodes/requests/{request_id}, GET /statistics/depths, GET /overview, GET /metrics,
@@ -133,7 +134,11 @@ BODIES: dict[str, Any] = {
     "PUT /files/{bucket}/{key}": {"any": "body"}, "PUT /uploads/{upload_id}": {"any": "body" * 10},
 }
 # fmt: on
-QUERIES = {"PUT /uploads/{upload_id}": "?offset=0", "POST /uploads/{upload_id}": f"?size=1&blake3={'0' * 64}"}
+QUERIES = {
+    "GET /logs": "?text=e",
+    "PUT /uploads/{upload_id}": "?offset=0",
+    "POST /uploads/{upload_id}": f"?size=1&blake3={'0' * 64}",
+}
 ENDLESS = {"GET /events", "GET /tasks/{task_id}/logs/stream"}
 """They answer for as long as there is something to tell."""
 NAMES = {"task_id": 1, "queue": "video", "node": "n", "schedule": "s", "user": "viewer", "bulk_id": 1, "token_id": 999}

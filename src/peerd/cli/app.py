@@ -46,7 +46,11 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     ),
     "status": ("node.status", NODE, "Show the processes of this node, and the cluster."),
     "metrics": ("node.metrics", NODE, "Print this node's metrics in the text format of Prometheus."),
-    "logs": ("node.logs", NODE, "Show the end of this node's log, and follow it."),
+    "logs": (
+        "node.logs",
+        NODE,
+        "Show the end of this node's log, and follow it; or search what the handlers of all nodes have logged.",
+    ),
     "enqueue": ("cluster.enqueue", WORK, "Enqueue a task."),
     "ring": ("cluster.enqueue", WORK, "Ring all nodes' doorbells, after tasks were inserted with SQL."),
     "tasks": (

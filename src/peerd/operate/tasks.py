@@ -24,6 +24,7 @@ from peerd.operate.request import json_text
 from peerd.operate.task_filter import TaskFilter, TaskFilterOptions
 from peerd.operate.visible_tasks import (
     TaskScope,
+    find_log_lines,
     find_visible,
     get_visible,
     read_attempts,
@@ -36,6 +37,7 @@ from peerd.operate.visible_tasks import (
 )
 from peerd.store.access.states import task_state
 from peerd.store.tasks import actions, read
+from peerd.store.tasks.line_search import LineFilter, LineSearch
 from peerd.store.tasks.log_lines import LastLines, LogPage
 from peerd.store.tasks.pages import TaskPage
 from peerd.store.tasks.processes import find_task_process
@@ -46,6 +48,8 @@ Attempts = list[Attempt]
 MAX_PAGE = 10_000
 MAX_RECENT = 1_000
 MAX_LINES = 1_000
+LONGEST_SEARCH = 366 * 86_400.0
+"""Seconds that a search in log lines can look back."""
 
 
 class TaskOperations(OperationGroup[Mode]):
@@ -189,6 +193,48 @@ class TaskOperations(OperationGroup[Mode]):
         """
         most = validation.number("limit", limit, 1, MAX_LINES)
         return Query("read", read_last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
+
+    @operation(in_queues=True)
+    def search_logs(
+        self,
+        text: str,
+        *,
+        since: str | float = "1d",
+        queue: str | None = None,
+        name: str | None = None,
+        level: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Query[LineSearch]:
+        """The newest log lines with a text, of all tasks. A search ends after a tenth of a second, and can go on.
+
+        Args:
+            text: a part of the message or of the fields, in any case (on SQLite: of ASCII letters).
+            since: only of so many last seconds, or "1d"; at most a year.
+            queue: only of tasks of this queue.
+            name: only of tasks with this name.
+            level: of this level or a higher one: debug, info, warning, error, critical.
+            after: ``next`` of an earlier answer, to go on from there.
+            limit: lines at the most, 1 to 1,000.
+
+        Raises:
+            InvalidFilter: a value is out of its range.
+        """
+        wanted = TaskFilter(search=validation.search(text), queue=queue, name=name).checked()
+        scope = self._scope("tasks.search_logs", wanted)
+        if queue is not None:
+            self._require_queue("tasks.search_logs", validation.queue(queue))
+        levels = None if level is None else levels_from(level)
+        queues = scope.queues if queue is None else frozenset([queue])
+        return Query(
+            "read",
+            find_log_lines,
+            LineFilter(text=text, levels=levels, queues=queues, name=name),
+            scope.masker,
+            validation.time_span("since", since, 0.0, LONGEST_SEARCH),
+            after=validation.id_cursor(after, "log lines"),
+            limit=validation.number("limit", limit, 1, MAX_LINES),
+        )
 
     @operation(in_queues=True)
     def counts(self) -> Query[dict[Status, int]]:

@@ -19,6 +19,7 @@ from peerd.domain.task import Attempt, Task
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks import pages, read
 from peerd.store.tasks.filters import TaskConditions, resolve_filter
+from peerd.store.tasks.line_search import LineFilter, LineSearch, search_lines
 from peerd.store.tasks.log_lines import LastLines, LogPage, has_ended_long_ago, read_last_lines, read_lines
 from peerd.store.tasks.pages import TaskPage
 
@@ -126,6 +127,16 @@ def read_last_logs(connection: Connection, scope: TaskScope, task_id: int, most:
         return LastLines([], 0)
     found = read_last_lines(connection, task_id, most)
     return msgspec.structs.replace(found, items=_mask_lines(found.items, scope.masker))
+
+
+def find_log_lines(
+    connection: Connection, wanted: LineFilter, masker: Masker | None, seconds: float, /, **page: Any
+) -> LineSearch:
+    """The newest log lines that a filter finds."""
+    found = search_lines(connection, wanted, seconds, **page)
+    lines = _mask_lines([one.line for one in found.items], masker)
+    items = [msgspec.structs.replace(one, line=line) for one, line in zip(found.items, lines, strict=True)]
+    return msgspec.structs.replace(found, items=items)
 
 
 def _may_see(connection: Connection, scope: TaskScope, task_id: int) -> bool:

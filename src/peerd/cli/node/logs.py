@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import RunDirectoryOption, command, new_app
@@ -17,6 +18,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.node.log_reader import LineFilter, LogFollower, end_of_lines, last_lines
 from peerd.cli.output.formatting import sanitize
+from peerd.cli.tasks.log_lines import render_line
 from peerd.config.reading.suggestions import suggest_similar
 from peerd.supervision.control import control_client
 
@@ -25,7 +27,7 @@ app = new_app()
 POLL_INTERVAL = 0.2
 
 
-@command(app, of_this_machine=True)
+@command(app)
 def logs(
     context: CommandContext,
     slots: Annotated[
@@ -33,14 +35,23 @@ def logs(
     ] = None,
     follow: Annotated[bool, Option("--follow", "-f", help="Print new lines until Ctrl-C.")] = False,
     lines: Annotated[int, Option("--lines", "-n", min=0, metavar="LINES", help="How many of the last.")] = 20,
+    search: Annotated[str | None, Option(metavar="TEXT", help="Search the log lines of all tasks.")] = None,
+    since: Annotated[str, Option(metavar="DURATION", help="How far back to search.")] = "1d",
+    after: Annotated[str | None, Option(metavar="CURSOR", help="Go on with a search that has ended there.")] = None,
     run_directory: RunDirectoryOption = None,
 ) -> None:
-    """Show the end of this node's log, and follow it.
+    """Show the end of this node's log, and follow it; or search what the handlers of all nodes have logged.
+
+    peerd logs --search "no space left" --since 1h
 
     A node in the background has a log file; any other has one if logging.file is set. Rotated files are read too when
     the current one has too few lines, and rotations are followed. Lines without a process name belong to the entry
     above them.
     """
+    if search is not None:
+        _search(context, search, since, after, lines)
+        return
+    context.keep_to_this_machine()
     names = slots or []
     path = _log_file(context, run_directory)
     end = end_of_lines(path)
@@ -51,6 +62,18 @@ def logs(
         _print_line(context, line)
     if follow:
         _follow(context, path, end, LineFilter(names))
+
+
+def _search(context: CommandContext, text: str, since: str, after: str | None, most: int) -> None:
+    found = context.client.tasks.search_logs(text, since=since, after=after, limit=max(1, most))
+    rows = [
+        Text.assemble((f"{one.line.at:%m-%d} task {one.task_id} ", "bold"), render_line(one.line))
+        for one in found.items
+    ]
+    context.print_result(found, *(rows or [Text("no line has this text")]))
+    if found.searched_to is not None and not context.as_json:
+        hint = f"  searched back to {found.searched_to:%F %T} UTC; to go on: --after {found.next}"
+        context.out.print(Text(hint, "bright_black"), soft_wrap=True)
 
 
 def _log_file(context: CommandContext, run_directory: Path | None) -> Path:

@@ -145,10 +145,10 @@ def is_closing_as(status: Status) -> sa.ColumnElement[bool]:
     return _by_database(on_mysql=tasks.c.closing_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 
 
-def by_index(statement: sa.Select[Any], index: str) -> sa.Select[Any]:
-    """Read by an index of `tasks` on MySQL, where the optimiser's choice depends on the table's other rows."""
+def by_index(statement: sa.Select[Any], index: str, table: sa.Table = tasks) -> sa.Select[Any]:
+    """Read by an index of a table on MySQL, where the optimiser's choice depends on the table's other rows."""
     for dialect in MYSQL:
-        statement = statement.with_hint(tasks, f"FORCE INDEX ({index})", dialect)
+        statement = statement.with_hint(table, f"FORCE INDEX ({index})", dialect)
     return statement
 
 

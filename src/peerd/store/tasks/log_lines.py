@@ -6,7 +6,7 @@ and a task that was deleted in that time leaves lines without a task, which end 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -87,9 +87,9 @@ def read_lines(
     if attempt is not None:
         conditions.append(task_logs.c.attempt == attempt)
     order = (task_logs.c.task_id, task_logs.c.lease, task_logs.c.sequence)
-    found = sa.select(*_COLUMNS).where(*conditions).order_by(*order).limit(limit + 1)
+    found = sa.select(*LINE_COLUMNS).where(*conditions).order_by(*order).limit(limit + 1)
     rows = connection.execute(found).mappings().all()
-    return [_to_line(row) for row in rows[:limit]], len(rows) > limit
+    return [to_line(row) for row in rows[:limit]], len(rows) > limit
 
 
 def read_last_lines(connection: Connection, task_id: int, limit: int) -> LastLines:
@@ -101,8 +101,8 @@ def read_last_lines(connection: Connection, task_id: int, limit: int) -> LastLin
     if not count:
         return LastLines([], 0)
     order = (task_logs.c.task_id.desc(), task_logs.c.lease.desc(), task_logs.c.sequence.desc())
-    rows = connection.execute(sa.select(*_COLUMNS).where(is_task).order_by(*order).limit(limit)).mappings().all()
-    return LastLines([_to_line(row) for row in reversed(rows) if row["lease"] == rows[0]["lease"]], count)
+    rows = connection.execute(sa.select(*LINE_COLUMNS).where(is_task).order_by(*order).limit(limit)).mappings().all()
+    return LastLines([to_line(row) for row in reversed(rows) if row["lease"] == rows[0]["lease"]], count)
 
 
 def has_ended_long_ago(connection: Connection, task_id: int) -> bool | None:
@@ -170,10 +170,11 @@ def purge_lines(connection: Connection, age: float, limit: int = BATCH) -> int:
     return deleted
 
 
-_COLUMNS: Final = tuple(task_logs.c[name] for name in TaskLogLine.__struct_fields__)
+LINE_COLUMNS: Final = tuple(task_logs.c[name] for name in TaskLogLine.__struct_fields__)
 
 
-def _to_line(row: sa.RowMapping) -> TaskLogLine:
+def to_line(row: Mapping[Any, Any]) -> TaskLogLine:
+    """The line of a row that has `LINE_COLUMNS`."""
     return TaskLogLine(**(dict(row) | {"fields": _parse_fields(row["fields"])}))
 
 

@@ -58,6 +58,7 @@ NAVIGATION: Final = (
     NavigationLink("Tasks", "/tasks"),
     NavigationLink("Errors", "/errors"),
     NavigationLink("Handlers", "/handlers"),
+    NavigationLink("Log lines", "/logs"),
     NavigationLink("Bulk actions", "/bulk"),
     NavigationLink("Queues", "/queues"),
     NavigationLink("Limits", "/limits"),

@@ -11,19 +11,21 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from peerd.domain.log_line import TaskLogLine
+from peerd.domain.task import NAME_LIMIT
 from peerd.operate.tasks import MAX_LINES
 from peerd.web.dependencies import AioClientDependency, may_still_view, scope_of
-from peerd.web.fields import RequestBody, TaskId
+from peerd.web.fields import Duration, RequestBody, TaskId
 from peerd.web.log_streams import LogStreams, view_of
 from peerd.web.problems import documented
 
-router = APIRouter(prefix="/tasks", tags=["tasks"])
+router = APIRouter(tags=["tasks"])
 ERRORS = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
 CURSOR = r"^\d{1,18}-\d{1,18}$"
 EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Events `line`, then `end`.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}
 }
 
+FilterText = Annotated[str | None, Field(min_length=1, max_length=NAME_LIMIT)]
 LineLevel = Literal["debug", "info", "warning", "error", "critical"]
 Cursor = Annotated[str | None, Field(pattern=CURSOR, description="Lines after this one.", examples=["3-17"])]
 LeastLevel = Annotated[LineLevel | None, Field(description="Lines of this level or a higher one.")]
@@ -73,7 +75,47 @@ class LogPageView(BaseModel):
     ended: bool = Field(description="The task has ended, and no further line is awaited.")
 
 
-@router.get("/{task_id}/logs", responses=ERRORS)
+class SearchQuery(RequestBody):
+    """Which lines a search finds."""
+
+    text: str = Field(min_length=1, description="A part of the message or the fields, in any case.", examples=["disk"])
+    since: Duration = Field("1d", description="Only of so many last seconds.", examples=["1d"])
+    queue: FilterText = None
+    name: FilterText = None
+    level: LeastLevel = None
+    after: str | None = Field(None, max_length=19, pattern="^[0-9]+$", description="`next` of an earlier answer.")
+    limit: int = Field(100, ge=1, le=MAX_LINES)
+
+
+class FoundLineView(BaseModel):
+    """A line, and its task; the queue and name are null where the task was deleted."""
+
+    task_id: str = Field(examples=["17"])
+    queue: str | None
+    name: str | None
+    line: LogLineView
+
+
+class LineSearchView(BaseModel):
+    """The newest lines. `next` goes on where the search has ended, because it took its time, or found so many."""
+
+    items: list[FoundLineView]
+    searched_to: datetime | None = Field(description="Null: all of the time was searched.")
+    next: str | None
+
+
+@router.get("/logs", responses=ERRORS)
+async def search(client: AioClientDependency, wanted: Annotated[SearchQuery, Query()]) -> LineSearchView:
+    """The newest log lines of all tasks with a text."""
+    found = await client.tasks.search_logs(**wanted.model_dump())
+    items = [
+        FoundLineView(task_id=str(one.task_id), queue=one.queue, name=one.name, line=LogLineView.of(one.line))
+        for one in found.items
+    ]
+    return LineSearchView(items=items, searched_to=found.searched_to, next=found.next)
+
+
+@router.get("/tasks/{task_id}/logs", responses=ERRORS)
 async def logs(task_id: TaskId, client: AioClientDependency, wanted: Annotated[LogQuery, Query()]) -> LogPageView:
     """What the handlers of a task have logged: a page of lines, by claim and number."""
     page = await client.tasks.logs(task_id, **wanted.model_dump())
@@ -81,7 +123,7 @@ async def logs(task_id: TaskId, client: AioClientDependency, wanted: Annotated[L
     return LogPageView(items=items, next=page.next, has_more=page.has_more, ended=page.ended)
 
 
-@router.get("/{task_id}/logs/stream", responses=ERRORS | EVENT_STREAM, response_class=Response)
+@router.get("/tasks/{task_id}/logs/stream", responses=ERRORS | EVENT_STREAM, response_class=Response)
 async def stream(
     task_id: TaskId,
     request: Request,
