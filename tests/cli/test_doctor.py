@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts, processes, tasks
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
+from tests.store.file_steps import Catalogue
 from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory, ServerFactory, as_admin, execute
 from tests.unit.operate.claiming_process import ClaimingProcess
@@ -48,6 +50,27 @@ def test_a_healthy_cluster_has_no_problem_and_a_silent_node_is_one(client: Clien
     assert found(client, "nodes").level is Level.PROBLEM
     client.database.run(deregister_node, "video-1", holder.incarnation)
     assert found(client, "nodes").level is Level.OK, "it has left"
+
+
+def test_files_that_cannot_be_read_now_are_a_problem(client: Client) -> None:
+    assert not [finding for finding in client.examine() if finding.subject == "storage"]
+    catalogue = Catalogue(client.database)
+    disks = [catalogue.disk(name) for name in "abc"]
+    catalogue.put(catalogue.bucket(), "film.mov", disks[0])
+    assert found(client, "storage").level is Level.OK
+    catalogue.silence(disks[1], 60.0)
+    expected = rf"1 of 3 disks is away \(disk {disks[1]} of b\): all files can be read; repair begins at \d\d:\d\d UTC"
+    assert re.fullmatch(expected, found(client, "storage").message)
+    assert found(client, "storage").level is Level.WARNING
+    catalogue.silence(disks[1], 0.0)
+    catalogue.silence(disks[0], 60.0)
+    assert "1 file cannot be read" in found(client, "storage").message
+    assert "peerd files disks lost" in found(client, "storage").remedy
+    catalogue.silence(disks[1], 1_000.0)
+    catalogue.silence(disks[0], 1_000.0)
+    messages = [finding.message for finding in client.examine() if finding.subject == "storage"]
+    assert "1 file cannot be read; too many nodes are away at once for a repair that begins by itself" in messages[0]
+    assert messages[1].startswith("nothing is repaired")
 
 
 def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, holder: ClaimingProcess) -> None:

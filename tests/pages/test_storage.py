@@ -108,6 +108,19 @@ def test_a_disk_is_drained_and_only_a_silent_one_declared_lost(visitor: httpx.Cl
     assert ["<dt>Room</dt>" in one for one in (drained, lost)] == [True, False], "nothing more can be stored on it"
 
 
+def test_files_that_cannot_be_read_now_are_told_though_no_copy_is_missing_yet(
+    visitor: httpx.Client, client: Client
+) -> None:
+    run(client, sa.delete(file_checks))
+    assert "All files have their copies." in visitor.get("/storage").text
+    run(client, sa.update(disks).values(seen_at=seconds_from_now(-60)))
+    post(visitor, "/theme")  # what was read is forgotten
+    shown = visitor.get("/storage").text
+    assert "1 of 1 disk is away (disk 1 of " in shown
+    assert "3 files cannot be read; repair begins at " in shown
+    assert "All files have their copies" not in shown
+
+
 def test_the_brake_is_shown_with_the_action_that_releases_it(visitor: httpx.Client, client: Client) -> None:
     catalogue = Catalogue(client.database)
     silent = [catalogue.disk(name, silent_for=1_000.0) for name in ("a", "b")]

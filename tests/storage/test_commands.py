@@ -58,6 +58,20 @@ def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd,
     assert "what stdin gives has no name" in peerd("files", "put", "-", "films/", status=2).err
 
 
+def test_what_cannot_be_read_now_is_said_before_anything_is_missing(
+    peerd: Peerd, project: Path, cluster: StorageCluster
+) -> None:
+    peerd("files", "put", "src/a.mov", "films/")
+    cluster.run_tasks()
+    assert "all files are whole" in peerd("files", "at-risk").out
+    for disk in [node.disk for node in cluster.nodes.values()]:
+        cluster.catalogue.silence(disk, 60.0)
+    answer = peerd("files", "at-risk", status=1)
+    assert "1 file cannot be read" in answer.out
+    assert "whole" not in answer.out
+    assert peerd("files", "at-risk", "--json", status=1).json["away"]["files"] == {"files": 1, "at_least": False}
+
+
 @pytest.mark.parametrize("key", ["x/../../outside", "x//outside", "x/."])
 def test_a_key_never_leads_out_of_the_folder_that_files_are_got_into(peerd: Peerd, project: Path, key: str) -> None:
     peerd("files", "put", "src/below/ö.txt", f"films/{key}")

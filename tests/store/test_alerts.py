@@ -142,3 +142,18 @@ def test_an_actor_of_some_queues_gets_the_alerts_about_them_and_no_other(world: 
     report(store, "dead-tasks", "masked", text="login failed: password=hunter2")
     masking = Client(store, mask=["password"]).acting_as(Actor.with_role("ann", "viewer", queues=["masked"]))
     assert [one.text for one in masking.alerts.list().items] == ["login failed: password=***"]
+
+
+def test_an_alert_names_the_node_that_it_is_about_apart_from_the_one_that_noticed_it(world: World) -> None:
+    about: list[tuple[str, str, dict[str, object], str | None]] = [
+        ("inactive-nodes", "gamma", {"nodes": ["gamma"]}, "gamma"),
+        ("disk-unusable", "2", {"disk": 2, "node": "beta"}, "beta"),
+        ("files-unreadable", "", {"disks": [2]}, None),
+        ("backlog", "video", {"queue": "video"}, None),
+        ("crash-loop", "video-1", {}, "alpha"),
+    ]
+    for kind, subject, data, _ in about:
+        found = AlertReport(kind=kind, subject=subject, node="alpha", text="it is so", data=data)
+        world.store.run(record_alert, found, ReportAge(0.0, 0.0))
+    found_nodes = {one.kind: (one.about_node, one.node) for one in Client(world.store).alerts.list().items}
+    assert found_nodes == {kind: (node, "alpha") for kind, _, _, node in about}

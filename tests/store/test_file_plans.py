@@ -120,6 +120,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "uploads of a key": lambda it: it.run(resumable_uploads.uploads_of_key, it.bucket, it.key(it.middle)),
     "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
     "counts of risks": lambda it: it.run(risks.count_risks, longer_than=900.0),
+    "files that are nowhere else": lambda it: it.run(risks.count_only_on, it.disks[:2], it.disks[2:], BATCH),
+    "copies that are bad": lambda it: it.run(copies.count_bad, it.disks[1]),
     "files at risk": lambda it: it.run(risks.files_at_risk, None, None, BATCH, counted=False),
     "lost files": lambda it: it.run(risks.files_at_risk, "lost", None, BATCH, counted=False),
     "further files at risk": lambda it: it.run(risks.files_at_risk, None, it.first_risk, BATCH, counted=False),

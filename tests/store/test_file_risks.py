@@ -10,8 +10,8 @@ import sqlalchemy as sa
 from peerd.store.files.checks import request_checks
 from peerd.store.files.disk_counts import count_copies, read_counts, write_counts
 from peerd.store.files.disks import DiskReport, read_disks, remove_disk, report_disk, report_unusable
-from peerd.store.files.risks import RiskCount, count_risks, files_at_risk, parse_place
-from peerd.store.schema.tables import disk_counts, disks, file_checks
+from peerd.store.files.risks import FileCount, RiskCount, count_only_on, count_risks, files_at_risk, parse_place
+from peerd.store.schema.tables import disk_counts, disks, file_checks, file_copies, files
 from tests.store.file_steps import Catalogue
 
 
@@ -58,6 +58,29 @@ def test_files_at_risk_are_counted_and_listed_the_most_endangered_and_longest_fi
             break
         after = parse_place(page.next_after)
     assert found == [3, 2, 1, 8, 5, 4]
+
+
+def test_files_without_a_copy_elsewhere_are_counted_once_and_to_a_limit(catalogue: Catalogue) -> None:
+    store, bucket = catalogue.store, catalogue.bucket()
+    first, second, third = (catalogue.disk(name) for name in "abc")
+    rows: list[dict[str, Any]] = []
+    for name, others in {"alone": (), "twice": (second,), "readable": (third,), "bad": (third,)}.items():
+        file = catalogue.put(bucket, name, first)
+        for disk in others:
+            state = "bad" if name == "bad" else "stored"
+            rows.append({"file_id": file.id, "disk_id": disk, "size": 10, "state": state})
+    store.run(lambda connection: connection.execute(sa.insert(file_copies), rows).close())
+    deleted = catalogue.put(bucket, "deleted", first)
+    catalogue.change(files, files.c.id == deleted.id, state="deleted", is_current=None)
+
+    def count(on: list[int], others: list[int], most: int = 100) -> FileCount:
+        return store.read(count_only_on, on, others, most)
+
+    assert count([first, second], [third]) == FileCount(3)
+    assert count([first], [second, third]) == FileCount(2)
+    assert count([third], [first]) == FileCount(0)
+    assert count([first, second], [third], most=2) == FileCount(1, at_least=True)
+    assert str(FileCount(1, at_least=True)) == "1 or more files"
 
 
 def test_copies_are_counted_by_disk_and_state_and_as_far_as_they_were_examined(catalogue: Catalogue) -> None:

@@ -273,9 +273,10 @@ async def test_a_disk_that_is_full_refused_or_missing_is_reported_with_its_end(w
     await watching.round(CONFIRM_AFTER)
     assert watching.found() == [("disk-full", first), ("disk-unusable", second), ("disk-unusable", third)]
     texts = [one.text for one in watching.harness.of(StorageConditionFound)]
-    assert texts[0] == f"disk {first} (/srv/a of node a) is nearly full: 50 MB can still be written"
-    assert texts[1].endswith("no disk is mounted here")
-    assert texts[2].endswith("it is missing: it was not reported for longer than 15m")
+    assert texts[0].startswith(f"disk {first} (/srv/a of node a) is nearly full: 50 MB can still be written; remove")
+    remedy = f"; bring it back, or declare it lost (peerd files disks lost {second})"
+    assert texts[1].endswith(f"no disk is mounted here{remedy}")
+    assert "it is missing: it was not reported for longer than 15m; bring" in texts[2]
     watching.change(first, free=2 * GIGABYTE * 11 // 100)  # 89 % are used: not enough to be over
     watching.change(second, problem=None)
     await watching.round()
@@ -304,7 +305,7 @@ async def test_files_that_are_at_risk_for_longer_than_the_grace_are_reported(wat
     catalogue.change(file_checks, of_two, created_at=seconds_from_now(-1_000))
     await watching.round()
     [found] = watching.harness.of(StorageConditionFound)
-    assert found.text == "2 files have lacked copies for longer than 15m: 2 at-risk (peerd files at-risk)"
+    assert found.text.startswith("2 files have lacked copies for longer than 15m: 2 at-risk; see why")
     catalogue.change(file_checks, of_two, health="whole")
     await watching.round()
     assert watching.ended() == [("copies-at-risk", None)]
@@ -330,13 +331,33 @@ async def test_the_brake_is_reported_by_the_grace_that_the_nodes_have(watching: 
         watching.change(disk, seen_at=seconds_from_now(-100), grace=60.0)
     watching.catalogue.change(disks, disks.c.id.is_not(None), grace=60.0)
     await watching.confirmed()
-    assert watching.found() == [("repair-brake", None)]
-    [found] = watching.harness.of(StorageConditionFound)
-    assert found.data == {"nodes": ["a", "b"]}
+    unusable = [("disk-unusable", disk) for disk in silent]
+    assert watching.found() == [("repair-brake", None), *unusable], "they are gone, though their copies count"
+    assert watching.harness.of(StorageConditionFound)[0].data == {"nodes": ["a", "b"]}
     watching.change(silent[0], state="lost")
     await watching.confirmed()
-    assert watching.ended() == [("repair-brake", None)]
-    assert watching.found()[1:] == [("disk-unusable", silent[1])]
+    assert watching.ended() == [unusable[0], ("repair-brake", None)]
+    assert watching.found()[3:] == []
+
+
+async def test_files_that_cannot_be_read_are_reported_long_before_the_grace_is_over(watching: Watching) -> None:
+    catalogue = watching.catalogue
+    first, second = (catalogue.disk(name) for name in "ab")
+    for _ in range(2):
+        catalogue.disk("c")
+    catalogue.put(catalogue.bucket(), "film.mov", first)
+    catalogue.silence(second, 60.0)
+    await watching.round()
+    assert watching.found() == [], "all files can be read"
+    catalogue.silence(first, 60.0)
+    await watching.round()
+    assert watching.found() == [("files-unreadable", None)]
+    [found] = watching.harness.of(StorageConditionFound)
+    assert found.text.startswith(f"2 of 4 disks are away (disk {first} of a, disk {second} of b): 1 file cannot")
+    assert found.data == {"disks": [first, second], "files": 1}
+    catalogue.silence(first, 0.0)
+    await watching.round()
+    assert watching.ended() == [("files-unreadable", None)]
 
 
 async def test_a_manager_goes_on_with_what_the_one_before_it_has_reported_of_disks(watching: Watching) -> None:

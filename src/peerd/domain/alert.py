@@ -35,6 +35,7 @@ class AlertKind(StrEnum):
     DATABASE_AWAY = "database-away"
     RECOVERED = "recovered"  # a condition that was reported is over
     COPIES_AT_RISK = "copies-at-risk"  # files have had fewer copies than wanted for longer than the grace
+    FILES_UNREADABLE = "files-unreadable"  # all copies of files are on disks that are away
     FILES_LOST = "files-lost"  # no disk has a copy of a file any more
     DISK_FULL = "disk-full"  # of what may be used of a disk, little or nothing is left
     DISK_UNUSABLE = "disk-unusable"  # a disk is missing, refused, read-only, or fails

@@ -24,6 +24,7 @@ CONDITIONS: Final[Mapping[str, float]] = {
     AlertKind.PINNED_TASKS: 300.0,
     AlertKind.LONG_READ_VIEW: 300.0,
     AlertKind.COPIES_AT_RISK: 4_500.0,
+    AlertKind.FILES_UNREADABLE: 4_500.0,
     AlertKind.FILES_LOST: 4_500.0,
     AlertKind.DISK_FULL: 4_500.0,
     AlertKind.DISK_UNUSABLE: 4_500.0,
@@ -34,12 +35,15 @@ ENDED_BY_RECOVERY: Final = (AlertKind.BACKLOG, AlertKind.UNSERVED_QUEUE)
 """Kinds about a queue that ``recovered`` with the queue ends; without a queue it ends the outage of its node."""
 OF_STORAGE: Final = (
     AlertKind.COPIES_AT_RISK,
+    AlertKind.FILES_UNREADABLE,
     AlertKind.FILES_LOST,
     AlertKind.DISK_FULL,
     AlertKind.DISK_UNUSABLE,
     AlertKind.REPAIR_BRAKE,
 )
 """Conditions of storage; a ``recovered`` that names one in ``condition`` ends it."""
+NOTICED_BY_ANY: Final = frozenset({*ENDED_BY_RECOVERY, *OF_STORAGE, AlertKind.PINNED_TASKS, AlertKind.LONG_READ_VIEW})
+"""Kinds of the whole cluster, which any node may notice; the data of those about a disk name its node."""
 ABOUT_DISKS: Final = (AlertKind.DISK_FULL, AlertKind.DISK_UNUSABLE, AlertKind.BAD_COPIES)
 """Kinds whose subject is the number of a disk."""
 ABOUT_QUEUES: Final = (*ENDED_BY_RECOVERY, AlertKind.DEAD_TASKS)

@@ -8,20 +8,14 @@ manager goes on with what the one before it has reported, which is in the table 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import msgspec
-from sqlalchemy.engine import Connection
-
 from peerd.domain.alert import AlertKind
 from peerd.domain.alert_record import ABOUT_DISKS, OF_STORAGE
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.files import DiskKind, DiskState
 from peerd.domain.ongoing_conditions import OngoingConditions
-from peerd.domain.size import format_size
 from peerd.runtime.observability.events import (
     ComponentFailed,
     EventBus,
@@ -29,18 +23,10 @@ from peerd.runtime.observability.events import (
     StorageConditionFound,
 )
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.storage.overview import (
-    HIGH_WATER,
-    LOW_WATER,
-    DiskCondition,
-    DiskFigures,
-    StorageOverview,
-    read_storage_overview,
-)
+from peerd.storage.conditions import StorageCondition, read_conditions
 from peerd.store.alerts.reading import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.files.disk_counts import count_copies, write_counts
-from peerd.store.files.risks import LOST, RISKS, RiskCount, count_risks
 from peerd.store.maintenance.due import DueMaintenance
 
 SAMPLE_EVERY: Final = 15.0
@@ -53,27 +39,6 @@ REPEAT_EVERY: Final = 3_600.0
 """Seconds between two reports of a condition that lasts."""
 MAX_RESUMED: Final = 1_000
 COMPONENT: Final = "storage sample"
-
-
-class StorageCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that needs a person's attention while it lasts.
-
-    Attributes:
-        kind: of its alert.
-        text: for people.
-        disk: the number of the disk that it is about, if it is about one.
-        data: for programs.
-    """
-
-    kind: AlertKind
-    text: str
-    disk: int | None = None
-    data: dict[str, object] = {}
-
-    @property
-    def key(self) -> str:
-        """Its name among all: two of one name are the same condition."""
-        return f"{self.kind} {'' if self.disk is None else self.disk}"
 
 
 class StorageSampler:
@@ -116,9 +81,9 @@ class StorageSampler:
 
     async def sample(self) -> None:
         """Report what has begun and what has ended, and count the copies of the disks if that is due."""
-        overview, risks = await self._threads.read(_read_storage)
         self._reports = self._reports or await self._resume_reports()
-        self._report(self._reports, {one.key: one for one in find_conditions(overview, risks, self._found_at)})
+        overview, found = await self._threads.read(read_conditions, frozenset(self._found_at))
+        self._report(self._reports, {one.key: one for one in found})
         if self._clock() >= self._count_at:
             began = self._clock()
             for disk in overview.disks:
@@ -154,9 +119,8 @@ class StorageSampler:
         changes = reports.update(confirmed, now)
         for key in changes.present:
             one = confirmed[key]
-            self._events.emit(
-                StorageConditionFound(condition=one.kind.value, text=one.text, disk=one.disk, data=one.data)
-            )
+            text = f"{one.text}; {one.remedy}"
+            self._events.emit(StorageConditionFound(condition=one.kind.value, text=text, disk=one.disk, data=one.data))
         for key, seconds in changes.ended.items():
             kind, _, disk = key.partition(" ")
             number = int(disk) if disk.isdecimal() else None
@@ -170,83 +134,9 @@ class StorageSampler:
 
 END_TEXTS: Final = {
     AlertKind.COPIES_AT_RISK: "all files have their copies, or have lacked one for a short time only",
+    AlertKind.FILES_UNREADABLE: "all files can be read again",
     AlertKind.FILES_LOST: "no file is lost, or those that were are deleted",
     AlertKind.DISK_FULL: "disk {disk} has room again, or is to get no new copies",
     AlertKind.DISK_UNUSABLE: "disk {disk} can be used again, or was declared lost",
     AlertKind.REPAIR_BRAKE: "the repair brake is off: files are repaired",
 }
-
-
-def find_conditions(
-    overview: StorageOverview, risks: list[RiskCount], before: Container[str] = ()
-) -> list[StorageCondition]:
-    """What needs a person's attention.
-
-    Args:
-        overview: of storage.
-        risks: the files that have lacked copies for longer than the grace, and those that are lost.
-        before: keys of the conditions that were found the last time: a disk that was nearly full is so until enough of
-            it is free again.
-    """
-    found = []
-    grace = format_duration(round(overview.grace))
-    if overview.braked:
-        names = ", ".join(overview.braked)
-        text = (
-            f"nothing is repaired: too many nodes with disks are silent at once ({names}); bring them back, or "
-            "declare the disks lost that will not come back (peerd files disks lost)"
-        )
-        found.append(StorageCondition(kind=AlertKind.REPAIR_BRAKE, text=text, data={"nodes": overview.braked}))
-    found += _conditions_of_files(risks, grace)
-    for disk in overview.disks:
-        if disk.state != DiskState.LOST.value and disk.kind == DiskKind.FOLDER.value:
-            found += _conditions_of(disk, grace, before)
-    return found
-
-
-def _conditions_of_files(risks: list[RiskCount], grace: str) -> list[StorageCondition]:
-    found = []
-    counts = {health: sum(one.files for one in risks if one.health == health) for health in RISKS}
-    more = " or more" if any(one.at_least for one in risks) else ""
-    lost = counts.pop(LOST)
-    if lost:
-        text = f"{lost:,}{more} {_have(lost)} no copy any more: put what you still have again, or remove what is lost"
-        text = f"{text} (peerd files at-risk --health {LOST})"
-        found.append(StorageCondition(kind=AlertKind.FILES_LOST, text=text, data={"files": lost}))
-    if files := sum(counts.values()):
-        shown = ", ".join(f"{count:,} {health}" for health, count in counts.items() if count)
-        text = f"{files:,}{more} {_have(files)} lacked copies for longer than {grace}: {shown} (peerd files at-risk)"
-        data: dict[str, object] = {"files": files, "health": counts}
-        found.append(StorageCondition(kind=AlertKind.COPIES_AT_RISK, text=text, data=data))
-    return found
-
-
-def _have(files: int) -> str:
-    return "file has" if files == 1 else "files have"
-
-
-def _conditions_of(disk: DiskFigures, grace: str, before: Container[str]) -> list[StorageCondition]:
-    found = []
-    place = disk.path if disk.node is None else f"{disk.path} of node {disk.node}"
-    name = f"disk {disk.id} ({place})"
-    data: dict[str, object] = {"node": disk.node, "path": disk.path}
-    problem = disk.problem
-    if disk.condition is DiskCondition.MISSING:
-        missing = f"it is missing: it was not reported for longer than {grace}"
-        problem = missing if problem is None else f"{missing}; {problem}"
-    if problem is not None:
-        text = f"{name}: {problem}"
-        found.append(StorageCondition(kind=AlertKind.DISK_UNUSABLE, text=text, disk=disk.id, data=data))
-    mark = LOW_WATER if f"{AlertKind.DISK_FULL} {disk.id}" in before else HIGH_WATER
-    is_full = disk.used_share is not None and disk.used_share >= mark
-    if is_full and disk.state == DiskState.ACTIVE.value:
-        text = f"{name} is nearly full: {format_size(disk.room)} can still be written"
-        data = {**data, "room": disk.room, "size": disk.size}
-        found.append(StorageCondition(kind=AlertKind.DISK_FULL, text=text, disk=disk.id, data=data))
-    return found
-
-
-def _read_storage(connection: Connection) -> tuple[StorageOverview, list[RiskCount]]:
-    overview = read_storage_overview(connection)
-    late = count_risks(connection, [health for health in RISKS if health != LOST], longer_than=overview.grace)
-    return overview, [*late, *count_risks(connection, [LOST])]

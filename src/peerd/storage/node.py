@@ -46,7 +46,7 @@ from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
 from peerd.store.connection.database import Database
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files.checks import lock_checks
-from peerd.store.files.copies import Content
+from peerd.store.files.copies import Content, count_bad
 from peerd.store.files.disks import bytes_on_disk
 from peerd.store.nodes.nodes import get_node_id
 
@@ -250,7 +250,8 @@ class StorageNode:
         """Copies on a disk of this node were found to be damaged or missing, by `verification` or `reading`."""
         files = tuple(f"{content:016x}" for content in contents)
         path = disk.opened.name
-        self.events.emit(BadCopiesFound(disk=disk.number, path=path, files=files, found_by=found_by))
+        bad = self.database.read(count_bad, disk.number)
+        self.events.emit(BadCopiesFound(disk=disk.number, path=path, files=files, bad=bad, found_by=found_by))
 
     def ring(self) -> None:
         """Wake the workers that copy and remove."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState
-from peerd.storage.placement.brake import GRACE, DiskView, view_disks
+from peerd.storage.placement.brake import GRACE, ONLINE_WITHIN, DiskView, view_disks
 from peerd.store.files.disk_counts import DiskCount, read_counts
 from peerd.store.files.disks import DiskRow, disks_of_rows, list_disks
-from peerd.store.files.risks import RISKS, RiskCount, count_risks
+from peerd.store.files.risks import RISKS, FileCount, RiskCount, count_only_on, count_risks
 from peerd.store.files.usage import BucketUsage, list_bucket_usage
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_buckets
@@ -24,6 +24,7 @@ HIGH_WATER: Final = 0.9
 """Share of a disk, without its reserve, from which on it counts as nearly full."""
 LOW_WATER: Final = 0.88
 """Share below which a disk that was nearly full is so no more."""
+MOST_NAMED: Final = 5
 
 
 class DiskCondition(StrEnum):
@@ -108,6 +109,20 @@ class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):
         return None if stored is None or not stored.copies else min(1.0, stored.examined / stored.copies)
 
 
+class DisksAway(msgspec.Struct, frozen=True, kw_only=True):
+    """What it means that disks are away: they are not lost, and cannot be read now.
+
+    Attributes:
+        disks: their numbers.
+        files: that cannot be read now, because all their copies are on such disks.
+        text: both, and when the repair begins.
+    """
+
+    disks: list[int]
+    files: FileCount
+    text: str
+
+
 class StorageOverview(msgspec.Struct, frozen=True, kw_only=True):
     """How files are kept.
 
@@ -116,6 +131,7 @@ class StorageOverview(msgspec.Struct, frozen=True, kw_only=True):
         buckets: by name.
         risks: how many files have fewer copies than wanted, by danger and health.
         settling: files with copies that are to be removed.
+        away: the disks that are away, if there are any.
         braked: nodes that are silent, too many at once: nothing is repaired until an operator decides. Else empty.
         grace: seconds of silence after which a disk is missing.
     """
@@ -126,6 +142,7 @@ class StorageOverview(msgspec.Struct, frozen=True, kw_only=True):
     settling: int
     braked: list[str]
     grace: float
+    away: DisksAway | None = None
 
 
 def read_storage_overview(connection: Connection) -> StorageOverview:
@@ -141,7 +158,14 @@ def read_storage_overview(connection: Connection) -> StorageOverview:
         settling=sum(count.files for count in risks if count.health not in RISKS),
         braked=list(view.braked),
         grace=grace,
+        away=_read_away(connection, rows, view, grace),
     )
+
+
+def count_last_copies(connection: Connection, disk_id: int) -> FileCount:
+    """Count the files with a copy on a disk, and with none on another one that can be read now."""
+    view = read_storage_view(connection)
+    return count_only_on(connection, [disk_id], [one for one in view.disks if one != disk_id and view.is_online(one)])
 
 
 def read_storage_view(connection: Connection) -> DiskView:
@@ -152,6 +176,30 @@ def read_storage_view(connection: Connection) -> DiskView:
 def is_storage_used(connection: Connection) -> bool:
     """Whether there is a disk or a bucket."""
     return any(connection.execute(sa.select(table.c.id).limit(1)).first() for table in (disks, file_buckets))
+
+
+def _read_away(connection: Connection, rows: Sequence[DiskRow], view: DiskView, grace: float) -> DisksAway | None:
+    online = [number for number in view.disks if view.is_online(number)]
+    away = [row for row in rows if row.id in view.disks and row.id not in online]
+    if not away:
+        return None
+    unreadable = count_only_on(connection, [row.id for row in away], online)
+    names = ", ".join(f"disk {row.id} of {row.node or row.path}" for row in away[:MOST_NAMED])
+    more = f" and {len(away) - MOST_NAMED} more" if len(away) > MOST_NAMED else ""
+    begins = min((row.seen_at + timedelta(seconds=grace) for row in away if row.seen_at is not None), default=None)
+    if view.braked or view_disks(view.disks.values(), ONLINE_WITHIN).braked:
+        repair = "too many nodes are away at once for a repair that begins by itself"
+    elif view.missing or begins is None:
+        repair = "repair has begun"
+    else:
+        repair = f"repair begins at {begins:%H:%M} UTC"
+    verb = "is" if len(away) == 1 else "are"
+    whole = f"all files{' that were looked at' if unreadable.at_least else ''} can be read"
+    text = (
+        f"{len(away)} of {len(view.disks)} disk{'' if len(view.disks) == 1 else 's'} {verb} away ({names}{more}): "
+        f"{f'{unreadable} cannot be read' if unreadable.files else whole}; {repair}"
+    )
+    return DisksAway(disks=[row.id for row in away], files=unreadable, text=text)
 
 
 def _view(connection: Connection, rows: Sequence[DiskRow]) -> tuple[DiskView, float]:

@@ -49,8 +49,8 @@ ALERTS: list[tuple[e.Event, tuple[str, str] | None]] = [
     (e.StorageConditionFound(condition="disk-full", text="disk 3 is full", disk=3), ("disk-full", "disk 3 is full")),
     (e.StorageConditionEnded(condition="repair-brake", text="all is repaired", seconds=60.0),
      ("recovered", "all is repaired")),
-    (e.BadCopiesFound(disk=3, path="/srv/a", files=("0f",), found_by="reading"),
-     ("bad-copies", "disk 3 (/srv/a): 1 copy is damaged or missing, found by reading")),
+    (e.BadCopiesFound(disk=3, path="/srv/a", files=("0f",), bad=10, found_by="reading"),
+     ("bad-copies", "disk 3 (/srv/a): 10 copies are damaged or missing, the latest was found by reading")),
 ]  # fmt: skip
 
 

@@ -29,6 +29,7 @@ COLUMNS = (
     "raised (UTC)",
     Column("seen (UTC)", drop_priority=2),
     Column("node", max_width=32, drop_priority=3),
+    Column("noticed by", max_width=32, drop_priority=4),
     wide("text"),
 )
 STATE_STYLES = {AlertState.ON: "red", AlertState.RECENT: "yellow"}
@@ -87,6 +88,7 @@ def _row(alert: AlertRecord) -> list[Text | str]:
         f"{alert.times:,}",
         f"{alert.raised_at:%Y-%m-%d %H:%M:%S}",
         f"{alert.last_seen_at:%Y-%m-%d %H:%M:%S}",
+        alert.about_node or "–",
         alert.node,
         first_line(alert.text),
     ]

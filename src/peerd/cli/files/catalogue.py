@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -22,11 +22,13 @@ from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, w
 from peerd.domain.files import StoredFile
 from peerd.domain.size import format_size
 from peerd.operate.files import FileStatus
+from peerd.store.files.risks import RISKS
 from peerd.store.files.usage import BucketUsage
 
 FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY.")]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 FILE_COLUMNS = (right("size"), "put", wide("key"))
+NOT_AT_RISK: Final = {"whole": "with a copy too many", "deleted": "being removed", "unchecked": "being checked"}
 NO_BUCKET = "there is no bucket (peerd files buckets create)"
 BUCKET_COLUMNS = ("bucket", right("files"), right("bytes"), right("quota"), "class")
 
@@ -150,17 +152,27 @@ def at_risk(
     ] = None,
     limit: Annotated[int, Option(metavar="N", min=1, max=1000, help="Files at the most.")] = 100,
 ) -> None:
-    """List files that have fewer copies than they should, or none; the exit status is 1 if there are any."""
-    found = context.client.files.at_risk(health, limit=limit)
-    answer = {**msgspec.to_builtins(found), "files": [_risk_as_json(file) for file in found.files]}
-    counts = Text.assemble(*_counts(found.counts)) if found.counts else Text("all files are whole", "green")
+    """List files that have fewer copies than they should, or none, and say what cannot be read now.
+
+    Exit status 1 if there are such files, or such that cannot be read; a put that is under way does not count.
+    """
+    found, away = context.client.files.at_risk(health, limit=limit), context.client.files.overview().away
+    answer = {
+        **msgspec.to_builtins(found),
+        "files": [_risk_as_json(file) for file in found.files],
+        "away": msgspec.to_builtins(away),
+    }
+    counts = Text.assemble(*_counts(found.counts))
+    if not counts:
+        counts = Text("all files are whole", "green") if away is None else Text("no file lacks a copy by what is known")
+    now = [] if away is None else [Text(away.text, "bold red" if away.files.files else "yellow")]
     rows: list[list[Text | str]] = [
         [styled_health(file.health), format_size(file.size), file.blocked or "–", f"{file.bucket}/{file.key}"]
         for file in found.files
     ]
     table = AlignedTable(["health", right("size"), "blocked", wide("file")], rows)
-    context.print_result(answer, counts, *([table] if rows else []))
-    if any(found.counts.get(one) for one in ("at-risk", "unreachable", "lost")):
+    context.print_result(answer, *now, counts, *([table] if rows else []))
+    if any(found.counts.get(one) for one in RISKS) or (away is not None and away.files.files):
         raise typer.Exit(1)
 
 
@@ -181,7 +193,7 @@ def buckets_table(buckets: list[BucketUsage]) -> AlignedTable:
 
 def _counts(counts: dict[str, int]) -> Iterator[tuple[str, str]]:
     for health, count in sorted(counts.items()):
-        yield f"{count:,} {health}  ", str(styled_health(health).style)
+        yield f"{count:,} {NOT_AT_RISK.get(health, health)}  ", str(styled_health(health).style)
 
 
 def _risk_as_json(file: Any) -> dict[str, Any]:

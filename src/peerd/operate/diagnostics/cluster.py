@@ -12,6 +12,7 @@ from peerd.domain.alert import AlertKind
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level
+from peerd.operate.diagnostics.storage import storage_findings
 from peerd.store.nodes.known_handlers import count_unknown_handlers
 from peerd.store.queues import (
     has_jobs_of_clients,
@@ -41,7 +42,7 @@ def examinations(max_update: float) -> list[Callable[[Connection], list[Finding]
         return frozen_tasks(connection, max_update)
 
     queues = (unserved_queues, unknown_tasks, dead_tasks, paused_queues)
-    return [silent_nodes, older_nodes, failing_components, frozen, pinned_tasks, *queues]
+    return [silent_nodes, older_nodes, failing_components, frozen, pinned_tasks, *queues, storage_findings]
 
 
 def silent_nodes(connection: Connection) -> list[Finding]:

@@ -91,10 +91,11 @@ def _detect_of_storage(event: Event) -> DetectedAlert | None:
             about = {} if event.disk is None else {"disk": event.disk}
             return AlertKind.RECOVERED, event.text, {"condition": event.condition, **about}
         case events.BadCopiesFound():
-            copies = "copy is" if len(event.files) == 1 else "copies are"
-            text = f"disk {event.disk} ({event.path}): {len(event.files):,} {copies} damaged or missing"
-            data = {"disk": event.disk, "files": list(event.files[:100]), "found_by": event.found_by}
-            return AlertKind.BAD_COPIES, f"{text}, found by {event.found_by}", data
+            bad = max(event.bad, len(event.files))
+            copies = "copy is" if bad == 1 else "copies are"
+            text = f"disk {event.disk} ({event.path}): {bad:,} {copies} damaged or missing"
+            data = {"disk": event.disk, "bad": bad, "files": list(event.files[:100]), "found_by": event.found_by}
+            return AlertKind.BAD_COPIES, f"{text}, the latest was found by {event.found_by}", data
         case _:
             return None
 

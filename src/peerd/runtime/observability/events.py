@@ -241,6 +241,7 @@ class BadCopiesFound(Event, frozen=True, kw_only=True):
     disk: int
     path: str
     files: tuple[str, ...]  # the ids of their files, in hex
+    bad: int  # copies of the disk that are so now, these included
     found_by: str  # verification, or reading
 
 

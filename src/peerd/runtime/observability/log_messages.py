@@ -65,7 +65,7 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.QueueBacklogEnded: ("info", "tasks of queue {event.queue} wait no longer", "queue seconds"),
     events.StorageConditionFound: ("warning", "{event.text}", "condition disk"),
     events.StorageConditionEnded: ("info", "{event.text}", "condition disk seconds"),
-    events.BadCopiesFound: ("error", "copies are damaged or missing", "disk path files found_by"),
+    events.BadCopiesFound: ("error", "copies are damaged or missing", "disk path files bad found_by"),
     events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
     events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
     events.AlertReportsDropped: (

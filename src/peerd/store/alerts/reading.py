@@ -11,7 +11,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.alert_record import ABOUT_QUEUES, AlertState, state_at
+from peerd.domain.alert import AlertKind
+from peerd.domain.alert_record import ABOUT_QUEUES, NOTICED_BY_ANY, AlertState, state_at
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import alerts
 
@@ -45,6 +46,16 @@ class AlertRecord(msgspec.Struct, frozen=True, kw_only=True):
     raised_at: datetime
     last_seen_at: datetime
     ended_at: datetime | None
+
+    @property
+    def about_node(self) -> str | None:
+        """The node that it is about; None: it is about none, whichever has noticed it."""
+        if self.kind == AlertKind.INACTIVE_NODES:
+            return self.subject
+        if self.kind in NOTICED_BY_ANY:
+            node = self.data.get("node")
+            return node if isinstance(node, str) else None
+        return self.node
 
     @property
     def queue(self) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_chunks, file_copies, file_upload_parts, file_uploads, files, nodes
 from peerd.store.statements.insert_new import insert_new
 
+MOST_COUNTED: Final = 10_000
 READABLE = (CopyState.STORED.value, CopyState.REMOVING.value)
 
 
@@ -186,6 +187,15 @@ def copies_removed(connection: Connection, disk_id: int, file_ids: Sequence[int]
     """The contents of copies that were to be removed are not on the disk any more."""
     for batch in _batches(sorted(file_ids)):
         connection.execute(sa.delete(file_copies).where(*_are(disk_id, batch, (CopyState.REMOVING,))))
+
+
+def count_bad(connection: Connection, disk_id: int) -> int:
+    """How many copies of a disk are bad; counting ends at `MOST_COUNTED`."""
+    bad = sa.select(file_copies.c.file_id).where(
+        file_copies.c.disk_id == disk_id, file_copies.c.state == CopyState.BAD.value
+    )
+    counted = sa.select(sa.func.count()).select_from(bad.limit(MOST_COUNTED).subquery())
+    return int(connection.execute(counted).scalar_one())
 
 
 def forget_copies(connection: Connection, file_id: int, disk_ids: Sequence[int]) -> None:

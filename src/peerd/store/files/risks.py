@@ -15,9 +15,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.files import CopyState, FileState
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, count_checks
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import file_buckets, file_checks, files
+from peerd.store.schema.tables import file_buckets, file_checks, file_copies, files
 
 NOT_DECIDED: Final = "unchecked"
 """The health of a file of which it is not decided yet what it needs."""
@@ -83,6 +84,17 @@ class RiskCount(msgspec.Struct, frozen=True, kw_only=True):
     at_least: bool = False
 
 
+class FileCount(msgspec.Struct, frozen=True):
+    """How many files; ``at_least``: or more, because counting ended at its limit."""
+
+    files: int = 0
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        noun = "file" if self.files == 1 and not self.at_least else "files"
+        return f"{self.files:,}{' or more' if self.at_least else ''} {noun}"
+
+
 class RiskPlace(msgspec.Struct, frozen=True):
     """The place of a file in the order of `files_at_risk`."""
 
@@ -115,6 +127,35 @@ def count_risks(
         for number, (danger, health) in enumerate(cells)
         if (count := int(found.get(number, 0)))
     ]
+
+
+def count_only_on(
+    connection: Connection, disk_ids: Sequence[int], others: Sequence[int], most: int = MOST_COUNTED
+) -> FileCount:
+    """Count the files with a stored copy on one of some disks, and with none on others.
+
+    Args:
+        connection: of a read.
+        disk_ids: the disks.
+        others: numbers of disks.
+        most: so many copies are looked at, those of each disk by the ids of their files.
+    """
+    found, is_cut = 0, False
+    for place, disk_id in enumerate(disk_ids):
+        limit = max(1, most // len(disk_ids))
+        is_on_it = file_copies.c.disk_id == disk_id, file_copies.c.state == CopyState.STORED.value
+        some = sa.select(file_copies.c.file_id).where(*is_on_it).order_by(file_copies.c.file_id).limit(limit).subquery()
+        another = file_copies.alias()
+        is_elsewhere = sa.exists().where(
+            another.c.file_id == some.c.file_id,
+            another.c.disk_id.in_([*others, *disk_ids[:place]]),
+            another.c.state == CopyState.STORED.value,
+        )
+        is_alone = sa.and_(files.c.state == FileState.STORED.value, sa.not_(is_elsewhere))
+        counted = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.case((is_alone, 1), else_=0)), 0))
+        looked_at, alone = connection.execute(counted.select_from(some.join(files, files.c.id == some.c.file_id))).one()
+        found, is_cut = found + int(alone), is_cut or looked_at >= limit
+    return FileCount(found, is_cut)
 
 
 def files_at_risk(

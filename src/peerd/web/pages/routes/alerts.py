@@ -8,7 +8,7 @@ from typing import Final
 from starlette.responses import Response
 
 from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import ABOUT_DISKS
+from peerd.domain.alert_record import ABOUT_DISKS, OF_STORAGE
 from peerd.domain.errors import InvalidFilter
 from peerd.store.alerts.reading import AlertPage, AlertRecord
 from peerd.web.pages.rendering import PageRequest
@@ -49,12 +49,12 @@ async def show_alerts(page: PageRequest) -> Response:
 
 def subject_address(alert: AlertRecord) -> str | None:
     """The page of what an alert is about, where it is known by its kind."""
+    if alert.kind in OF_STORAGE and alert.kind not in ABOUT_DISKS:
+        return "/storage"
     if not alert.subject:
         return None
     if alert.kind.startswith(("backlog", "queue", "failures", "paused")):
         return Subject.QUEUE.page(alert.subject)
-    if alert.kind in {AlertKind.COPIES_AT_RISK, AlertKind.FILES_LOST, AlertKind.REPAIR_BRAKE}:
-        return "/storage"
     if alert.kind in ABOUT_DISKS:
         return Subject.DISK.page(alert.subject) if alert.subject.isascii() and alert.subject.isdigit() else None
     if alert.kind.startswith("schedule"):
