@@ -98,6 +98,7 @@ def test_a_disk_is_drained_and_only_a_silent_one_declared_lost(visitor: httpx.Cl
     run(client, sa.update(disks).values(seen_at=seconds_from_now(-60)))
     silent = visitor.get("/disks/1").text
     assert "/disks/1/lost" in silent
+    assert "Without another copy that can be read now: 3 files." in visitor.get("/disks/1/lost").text
     assert "its copies count until it is silent for 15 min" in silent
     run(client, sa.update(disks).values(seen_at=seconds_from_now(-1_000)))
     post(visitor, "/disks/1/readonly")

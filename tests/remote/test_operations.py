@@ -110,6 +110,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "file_classes.list": [call()],
     "disks.list": [call()],
     "disks.balance": [call()],
+    "disks.last_copies": [call(1)],
     "users.list": [call()],
     "tokens.list": [call()],
     "schedules.list": [call()],

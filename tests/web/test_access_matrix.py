@@ -38,7 +38,8 @@ OPERATIONS: dict[tuple[Right, int], str] = {
     (VIEW, 403): """
         examine bulk.preview queues.is_known nodes.state nodes.get_request schedules.list schedules.get
         schedules.runs schedules.get_run schedules.get_runs statistics.depths statistics.overview files.overview
-        files.are_used files.usage files.at_risk buckets.list file_classes.list disks.list disks.balance""",
+        files.are_used files.usage files.at_risk buckets.list file_classes.list disks.list disks.balance
+        disks.last_copies""",
     (VIEW, 404): "tasks.get tasks.attempts tasks.logs tasks.stack bulk.get nodes.get",
     (ENQUEUE, 403): "enqueue enqueue_many enqueue_batch",
     (OPERATE, 403): """

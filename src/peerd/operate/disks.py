@@ -13,10 +13,12 @@ from peerd.domain.files import DiskKind, DiskState
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.storage.checking import read_disk_view
+from peerd.storage.overview import count_last_copies
 from peerd.storage.placement.balance import Balance
 from peerd.store.access.states import State, disk_state
 from peerd.store.files import disks, usage
 from peerd.store.files.rebalance import REBALANCE, begin_rebalance, stop_rebalance
+from peerd.store.files.risks import FileCount
 from peerd.store.files.usage import DiskCopies
 from peerd.store.nodes.nodes import get_node_id
 
@@ -136,6 +138,11 @@ class DiskOperations(OperationGroup[Mode]):
             DiskIsOnline: its node reports it, and it has no problem.
         """
         return self._set_state(number, DiskState.LOST)
+
+    @operation
+    def last_copies(self, number: int) -> Query[FileCount]:
+        """How many files have no other copy that can be read now: what declaring the disk lost would lose."""
+        return Query("read", count_last_copies, validation.number("disk", number, 0))
 
     @operation
     def balance(self) -> Query[Balances]:

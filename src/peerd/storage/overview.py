@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.placement.brake import GRACE, ONLINE_WITHIN, DiskView, view_disks
 from peerd.store.files.disk_counts import DiskCount, read_counts
-from peerd.store.files.disks import DiskRow, disks_of_rows, list_disks
+from peerd.store.files.disks import DiskRow, disks_of_rows, get_disk, list_disks
 from peerd.store.files.risks import RISKS, FileCount, RiskCount, count_only_on, count_risks
 from peerd.store.files.usage import BucketUsage, list_bucket_usage
 from peerd.store.schema.sql_clock import now
@@ -163,7 +163,12 @@ def read_storage_overview(connection: Connection) -> StorageOverview:
 
 
 def count_last_copies(connection: Connection, disk_id: int) -> FileCount:
-    """Count the files with a copy on a disk, and with none on another one that can be read now."""
+    """Count the files with a copy on a disk, and with none on another one that can be read now.
+
+    Raises:
+        DiskNotFound: there is none.
+    """
+    get_disk(connection, disk_id)
     view = read_storage_view(connection)
     return count_only_on(connection, [disk_id], [one for one in view.disks if one != disk_id and view.is_online(one)])
 

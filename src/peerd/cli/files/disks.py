@@ -131,12 +131,17 @@ def lost(
 
     Without it, the copies are made elsewhere after [storage] grace.
     """
-    question = f"declare {', '.join(f'disk {number}' for number in disks)} lost for ever?"
-    if not yes and context.as_json:
-        raise CommandError(f"this needs a confirmation ({question[:-1]})", "give --yes")
     if not yes:
+        named = ", ".join(f"disk {number} ({_last_copies(context, number)})" for number in disks)
+        question = f"declare {named} lost for ever?"
+        if context.as_json:
+            raise CommandError(f"this needs a confirmation ({question[:-1]})", "give --yes")
         typer.confirm(question, abort=True, err=True)
     _set(context, disks, context.client.disks.lost, "is lost: its files are copied from their other copies")
+
+
+def _last_copies(context: CommandContext, disk: int) -> str:
+    return f"without another copy that can be read now: {context.client.disks.last_copies(disk)}"
 
 
 @command(app)

@@ -23,7 +23,7 @@ async def confirm_action(action: PageAction, page: PageRequest) -> Response:
     _require_right(page, action)
     prefilled = {name: value for name, value in page.query.pairs if name not in {"name", BACK}}
     call = ActionCall(page.client, key_of(page), prefilled)
-    return _form(page, action, call, await action.fields_of(call), back_of(page, action, call.key))
+    return await _form(page, action, call, await action.fields_of(call), back_of(page, action, call.key))
 
 
 async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[str, str]]) -> Response:
@@ -39,7 +39,7 @@ async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[st
         status = (
             STATUS_OF.get(type(error), HTTPStatus.CONFLICT) if isinstance(error, PeerdError) else HTTPStatus.BAD_REQUEST
         )
-        return _form(page, action, call, asked, back or back_of(page, action, call.key), str(error), status)
+        return await _form(page, action, call, asked, back or back_of(page, action, call.key), str(error), status)
     address = done.address or back or back_of(page, action, call.key)
     response = page.redirect(address)
     leave_notice(response, done.notice, done.undo)
@@ -63,7 +63,7 @@ def _require_right(page: PageRequest, action: PageAction) -> None:
         raise NotPermitted(page.actor.name, action.id, needed)
 
 
-def _form(
+async def _form(
     page: PageRequest,
     action: PageAction,
     call: ActionCall,
@@ -80,6 +80,7 @@ def _form(
         action=action,
         address=action.address(call.key),
         effect=action.effect.format(key=call.key),
+        warning=None if action.warning is None else await action.warning(call),
         fields=fields,
         values=call.values,
         problem=problem,

@@ -82,6 +82,7 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True):
         verb: the last part of its path.
         label: of its button, as a command: "Retry".
         effect: what happens, in a sentence that is shown before; `{key}` stands for what it acts on.
+        warning: gives a further sentence, by the present state.
         right: what the client asks for: a viewer without it sees no button.
         run: does it.
         fields: what is asked for, which may depend on the present state.
@@ -96,6 +97,7 @@ class PageAction(msgspec.Struct, frozen=True, kw_only=True):
     effect: str
     run: Callable[[ActionCall], Awaitable[ActionDone]]
     right: Right = Right.OPERATE
+    warning: Callable[[ActionCall], Awaitable[str]] | None = None
     fields: tuple[FormField, ...] | FieldsOf = ()
     creates: bool = False
     needs_all_queues: bool = False

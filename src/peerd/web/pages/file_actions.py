@@ -59,6 +59,11 @@ async def _remove_disk(call: ActionCall) -> ActionDone:
     return ActionDone(f"Disk {call.key} was removed from the catalogue.", "/disks")
 
 
+async def _last_copies(call: ActionCall) -> str:
+    count = await call.client.disks.last_copies(int(call.key))
+    return f"Without another copy that can be read now: {count}." if count.files else ""
+
+
 FILE_ACTIONS: Final = (
     PageAction(
         subject=Subject.FILE,
@@ -110,6 +115,7 @@ FILE_ACTIONS: Final = (
         run=_set(
             lambda client, disk: client.disks.lost(disk), "is lost: its files are copied from their other copies."
         ),
+        warning=_last_copies,
         is_destructive=True,
         needs_all_queues=True,
         effect="Disk {key} will not come back: its copies do not exist any more, and are made anew from others. "
