@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,13 +15,17 @@ import pytest
 from blake3 import blake3
 
 from peerd.domain.files import FileClass
+from peerd.domain.outcome import Snooze
 from peerd.storage.disk.digest import digest_of
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import digest_in_catalogue
 from peerd.storage.serving import FileReading
+from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.store.files.classes import set_class
 from peerd.store.files.copies import find_contents
 from peerd.store.files.versions import get_version
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import disks
 from peerd.testing import eventually
 from tests.storage.nodes import ServedNode, StorageCluster, ask_node, node_signature
 
@@ -77,6 +82,25 @@ def test_a_file_that_is_put_has_two_equal_copies_and_is_read_from_every_node(clu
     assert (part.status_code, part.content) == (206, content[4194300:4194310])
     assert ask_node(a, "PUT", "/files/films/one%20%C3%A4.mov", b"x", if_none_match="*").status_code == 412
     assert ask_node(a, "PUT", "/files/films/one%20%C3%A4.mov", b"x", if_match=tag).json()["version"] == 2
+
+
+def test_a_copy_whose_sources_are_away_waits_for_them_and_uses_up_no_attempt(cluster: StorageCluster) -> None:
+    a, change = cluster.nodes["a"], cluster.catalogue.change
+    put(a, b"content")
+    [task] = cluster._pending()
+    body, node = json.loads(task["body"]), cluster._node_for(task)
+    change(disks, disks.c.id == a.disk, url="http://127.0.0.1:9", seen_at=seconds_from_now(-60))
+
+    def copy() -> object:
+        return node.duties.copy(body["disk"], body["files"], threading.Event(), lambda *_: None)
+
+    with pytest.raises(Snooze, match="the disks that have the contents are away"):
+        copy()
+    change(disks, disks.c.id == a.disk, seen_at=seconds_from_now(0))
+    with pytest.raises(NoSourceLeft, match=r"from any node: http.*; start the nodes that have it"):
+        copy()
+    change(disks, disks.c.id == a.disk, url=a.url)
+    assert copy() == {"copied": 1, "bytes": 7}
 
 
 def test_a_damaged_copy_is_never_sent_but_quarantined_and_made_anew(cluster: StorageCluster) -> None:

@@ -19,7 +19,7 @@ class FileMissing(PeerdError, LookupError):
     def __init__(self, bucket: str, key: str) -> None:
         self.bucket = bucket
         self.key = key
-        super().__init__(f"there is no file {quoted(f'{bucket}/{key}')}")
+        super().__init__(f"there is no file {quoted(f'{bucket}/{key}')}; peerd files ls {bucket}/ lists what there is")
 
 
 class BucketNotFound(PeerdError, LookupError):

@@ -17,6 +17,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.files import CopyState, DiskState, FileState
+from peerd.domain.outcome import Snooze
 from peerd.domain.size import format_size
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading
@@ -46,6 +47,8 @@ SMALL: Final = 1024 * 1024
 """Bytes up to which contents are pulled many at once."""
 LOCKED: Final = 100
 """Contents that are removed together, each with a descriptor."""
+SOURCES_AWAY: Final = 60.0
+"""Seconds until contents whose sources are all away are tried again, which is no attempt."""
 MANY: Final = 250
 """Contents that are pulled and published together."""
 
@@ -98,6 +101,10 @@ class Duties:
             done += content.size
         self._report_bad(sources, result)
         if result.failed:
+            online = self._node.view(fresh=True).is_online
+            of_failed = [sources[content.number] for content in result.failed]
+            if all(found and not any(online(source.disk_id) for source in found) for found in of_failed):
+                raise Snooze(SOURCES_AWAY, "the disks that have the contents are away")
             raise NoSourceLeft(f"({len(result.failed)} of {len(contents)})", sorted(set(result.failed.values()))[:5])
         return {"copied": len(result.stored), "bytes": done}
 
@@ -226,7 +233,7 @@ class Duties:
             with self._disk_errors(local):
                 pulled = pull_content(self._node.http, local.opened, wanted, _urls(sources), control)
         except (NoSourceLeft, PartInUse) as error:
-            result.failed[wanted.id] = str(error)
+            result.failed[wanted.id] = "; ".join(getattr(error, "problems", ())) or str(error)
             return
         result.bad += pulled.bad
         self._enter(local, pulled.stored, result)

@@ -69,6 +69,7 @@ def test_a_file_needs_nothing_when_it_has_its_copies_on_different_nodes() -> Non
         ("copies of a node are one", double, stored(1, 2), {"health": AT_RISK, "good": 1, "copy_to": (3,)}),
         ("one of the double ones goes", double, stored(1, 2, 3), {"health": WHOLE, "remove_from": (1,)}),
         ("there is no node", alone, stored(1), {"health": AT_RISK, "copy_to": (), "blocked": blocked}),
+        ("others are away", [disk(1), disk(2, silent_for=60.0)], stored(1), {"blocked": f"{blocked}; 1 is away"}),
         *(
             (f"{one} takes no copy", [disk(1), disk(2, **one)], stored(1), {"health": AT_RISK, "copy_to": ()})
             for one in UNUSABLE

@@ -303,7 +303,9 @@ class _Copies:
         if short > 0:
             shared = [part for part in self._parts if part.is_shared and part.short(self._good) > 0]
             where = "object store has" if shared else "other node has a disk with"
-            return f"no {where} room for {short} more"
+            away = sum(not self._view.is_online(disk_id) for disk_id in self._view.disks)
+            what = f"; {away} {'is' if away == 1 else 'are'} away" if away else ""
+            return f"no {where} room for {short} more{what}"
         return None
 
 

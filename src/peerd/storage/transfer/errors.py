@@ -27,7 +27,8 @@ class NoSourceLeft(PeerdError):
         self.content = content
         self.problems = list(problems)
         tried = "; ".join(self.problems) or "it has no readable copy"
-        super().__init__(f"the content {content} cannot be read from any node: {tried}")
+        remedy = "start the nodes that have it (peerd files disks list)"
+        super().__init__(f"the content {content} cannot be read from any node: {tried}; {remedy}")
 
 
 class TransferStopped(PeerdError):

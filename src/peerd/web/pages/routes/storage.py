@@ -73,6 +73,7 @@ async def show_storage(page: PageRequest) -> Response:
         queue=next((one for one in queues if one.name == QUEUE), None),
         queue_name=QUEUE,
         running=[storage_task(task) for task in running.items],
+        kick=page.actions.of(Subject.QUEUE, page.actor, "kick"),
         has_more=running.next is not None,
         names={node.id: node.name for node in nodes},
         silent=silent,
