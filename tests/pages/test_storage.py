@@ -135,10 +135,10 @@ def test_the_brake_is_shown_with_the_action_that_releases_it(visitor: httpx.Clie
 def test_files_at_risk_are_shown_with_the_reason_page_by_page(visitor: httpx.Client, client: Client) -> None:
     shown = visitor.get("/storage").text
     assert all(text in shown for text in ("no other node has a disk", "films/readme.txt"))
-    assert "/queues/storage/kick" not in shown
+    assert "/queues/kick" not in shown
     client.enqueue("storage", start_in="1h")
     post(visitor, "/theme")  # what was read is forgotten
-    assert 'href="/queues/storage/kick"' in visitor.get("/storage").text
+    assert 'href="/queues/kick?name=storage"' in visitor.get("/storage").text
     assert "None: every file has its copies" in visitor.get("/storage?health=lost").text
     assert visitor.get("/storage?after=nonsense").status_code == 422
     put = Catalogue(client.database, {NODE: 1})

@@ -220,7 +220,7 @@ class ScheduleSettings(Section, frozen=True, kw_only=True):
 
     run: EntryPoint | None = None  # a function, called in a worker process
     args: tuple[Any, ...] | Mapping[str, Any] | None = None
-    workers: KindNames | None = None  # whose processes may run it; None: all
+    workers: KindNames | None = None  # whose processes may run it; None: all of [workers]
     queue: QueueName | None = None  # … or a task is enqueued
     task: Annotated[Text, Meta(max_length=200)] | None = None
     body: Any = None

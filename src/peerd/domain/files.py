@@ -12,6 +12,8 @@ import msgspec
 from peerd.domain.file_errors import InvalidFile
 
 DEFAULT_CLASS: Final = "default"
+STORAGE_KINDS: Final = ("storage", "storage-manager", "storage-server")
+"""The kinds of processes of [storage]: copiers, the manager, the server."""
 MAX_COPIES: Final = 16
 MAX_KEY_BYTES: Final = 1024
 """Bytes of UTF-8 of a key, as in S3."""

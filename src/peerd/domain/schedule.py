@@ -58,7 +58,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
     type: str = CLUSTER  # ``all``, ``worker``, ``cluster``; or the entry point of a class with its own trigger
     run: str | None = None
     args: list[Any] | dict[str, Any] = msgspec.field(default_factory=list)
-    workers: tuple[str, ...] | None = None  # kinds whose processes may run it; None: all
+    workers: tuple[str, ...] | None = None  # kinds whose processes may run it; None: all of [workers]
     queue: str | None = None
     task: str = ""
     body: str | None = None  # JSON text

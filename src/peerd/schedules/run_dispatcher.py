@@ -10,8 +10,9 @@ from typing import Final
 import msgspec
 
 from peerd.domain.errors import InvalidTask, NoReply, PeerdError, RequestFailed, Undeliverable
+from peerd.domain.files import STORAGE_KINDS
 from peerd.domain.schedule import ALL, CLUSTER, RunStatus, Schedule
-from peerd.runtime.messages.addressing import Peer
+from peerd.runtime.messages.addressing import WEB_ROLE, Peer
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded, ScheduleRunStarted
 from peerd.runtime.process.process_context import ProcessContext
@@ -107,8 +108,11 @@ class RunDispatcher:
 
     def _processes_for(self, run: ScheduleRun, schedule: Schedule) -> list[Peer]:
         """The worker processes that run it: all that qualify, or a random one."""
-        kinds = schedule.workers
-        ready = [peer for peer in self._process.messenger.workers if kinds is None or peer.kind in kinds]
+        workers = self._process.messenger.workers
+        if schedule.workers is None:
+            ready = [peer for peer in workers if peer.role != WEB_ROLE and peer.kind not in STORAGE_KINDS]
+        else:
+            ready = [peer for peer in workers if peer.kind in schedule.workers]
         if not ready or (schedule.type == ALL and run.origin != "again") or run.origin == CUSTOM_ALL:
             return ready
         return [random.choice(ready)]

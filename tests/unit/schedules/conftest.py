@@ -79,10 +79,12 @@ class FakeNode:
             self.registry, dispatch, self.custom, self.threads, self.identity, silence=SILENCE, events=self.events
         )
 
-    def add_worker(self, kind: str = "w", *, runs: bool = True, timeout_grace: float = 30.0) -> ProcessContext:
+    def add_worker(
+        self, kind: str = "w", *, role: str = "worker", runs: bool = True, timeout_grace: float = 30.0
+    ) -> ProcessContext:
         self._next_pid += 1
         pid = self._next_pid
-        context = self._join(FakeLink(self, pid, f"{kind}-{pid}", kind, "worker"))
+        context = self._join(FakeLink(self, pid, f"{kind}-{pid}", kind, role))
         if runs:
             ScheduleRunExecutor(context, functions.find, self.events, timeout_grace=timeout_grace)
         return context

@@ -39,10 +39,16 @@ async def test_a_tick_of_the_cluster_is_run_by_one_node_and_a_worker_tick_by_eac
     assert {one.node_id for one in runs[1:]} == {fake.identity.node_id for fake in both}
 
 
-async def test_an_all_tick_is_run_by_every_process_of_its_kinds(node: Any) -> None:
-    fake = node(schedule(type="all", workers=("w",)))
+@pytest.mark.parametrize(
+    "workers, others", [(("w",), {"other": "worker"}), (None, {"storage": "worker", "site": "web"})]
+)
+async def test_an_all_tick_is_run_by_every_process_of_its_kinds(
+    node: Any, workers: tuple[str, ...] | None, others: dict[str, str]
+) -> None:
+    fake = node(schedule(type="all", workers=workers))
     processes = [fake.add_worker() for _ in range(3)]
-    fake.add_worker("other")
+    for kind, role in others.items():
+        fake.add_worker(kind, role=role)
     await fake.clock.step()
     fake.make_due()
     runs = await fake.until("done", "done", "done")

@@ -15,12 +15,11 @@ from peerd.config.reading.source import ConfigSource
 from peerd.config.reading.tls_files import find_tls_problems
 from peerd.config.settings import Settings, StorageSettings, WebSettings, WorkerSettings
 from peerd.domain.bind_address import TcpAddress, parse_bind_address
+from peerd.domain.files import STORAGE_KINDS
 
 WITHOUT_SHARED: Final = "peerd.storage.worker:storage"
 WITH_SHARED: Final = "peerd.storage.worker:storage_with_shared_disks"
-COPIERS: Final = "storage"
-MANAGER: Final = "storage-manager"
-SERVER: Final = "storage-server"
+COPIERS, MANAGER, SERVER = STORAGE_KINDS
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what the configuration may say
 MIN_BODY_RATE: Final = 1_000
 """Bytes per second of a put, at least."""
