@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from peerd import Actor
 from peerd.domain.alert_record import AlertReport
+from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask
 from peerd.operate.client import Client
-from peerd.operate.diagnostics import Finding, Level, cluster, mysql, postgresql
+from peerd.operate.diagnostics import Finding, Level, mysql, postgresql
+from peerd.operate.diagnostics.finding import Verdict
+from peerd.store import jobs
 from peerd.store.alerts.recording import ReportAge, record_alert
-from peerd.store.jobs import put
-from peerd.store.nodes.nodes import deregister_node
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import alerts, processes, tasks
+from peerd.store.schema.tables import alerts, audit, nodes, processes, tasks
+from peerd.store.statistics.buckets import BucketRow, write_buckets
+from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.statistics.steps import MINUTE, bucket_start
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.store.file_steps import Catalogue
@@ -41,15 +48,126 @@ def found(client: Client, subject: str) -> Finding:
     return max(findings, key=lambda finding: list(Level).index(finding.level))
 
 
-def test_a_healthy_cluster_has_no_problem_and_a_silent_node_is_one(client: Client, holder: ClaimingProcess) -> None:
-    client.enqueue("video")
-    assert {finding.subject for finding in client.examine() if finding.level is Level.PROBLEM} <= {"fsync"}
+AGO = seconds_from_now(-600.0)
+State = Callable[[Client, ClaimingProcess], object]
+
+
+def change(table: sa.Table, *conditions: sa.ColumnElement[bool], **values: object) -> State:
+    return lambda client, _: client.database.run(
+        sa.Connection.execute, sa.update(table).where(*conditions).values(values)
+    )
+
+
+def put(queue: str = "video", count: int = 1, **options: Any) -> State:
+    """Tasks that have waited for ten minutes."""
+
+    def enqueue(client: Client, _: ClaimingProcess) -> None:
+        for job in client.enqueue_many([queue] * count, **options):
+            aged = sa.update(tasks).where(tasks.c.id == job.id).values(created_at=AGO)
+            client.database.run(sa.Connection.execute, aged)
+
+    return enqueue
+
+
+def fail(client: Client, holder: ClaimingProcess) -> None:
+    client.enqueue("video", name="push")
+    holder.run(Failed(error="no"))
+
+
+def attempts(client: Client, holder: ClaimingProcess) -> None:
+    at = bucket_start(datetime.now(UTC), MINUTE) - timedelta(minutes=1)
+    for name, done, dead in (("push", 1, 15), ("pull", 3, 1)):
+        totals = AttemptTotals({"done": done, "dead": dead})
+        row = BucketRow(MINUTE, at, "video", name, holder.node_id, holder.process_id, totals)
+        client.database.run(write_buckets, [row])
+
+
+def alert(kind: str, subject: str = "", **data: object) -> State:
+    report = AlertReport(kind=kind, subject=subject, node="video-1", text=f"{kind} is on", data=data)
+    return lambda client, _: client.database.run(record_alert, report, ReportAge())
+
+
+def silent(client: Client, _: ClaimingProcess, name: str = "gamma") -> None:
+    ClaimingProcess(client.database, name)
+    change(nodes, nodes.c.name == name, active=False, checked_at=AGO)(client, _)
+
+
+def pause(client: Client, _: ClaimingProcess) -> None:
+    client.acting_as(Actor.with_role("ann", "operator")).queues.pause("video")
+    change(audit, at=AGO)(client, _)
+
+
+def claim(client: Client, holder: ClaimingProcess) -> None:
+    holder.claim()
+
+
+def put_job(client: Client, _: ClaimingProcess) -> None:
+    client.database.run(jobs.put, [NewTask(queue="tube", ttr=60)])
+
+
+GAMMA = "gamma is silent for 10m; its tasks go to others"
+UNSERVED = "3 tasks are waiting in viedo, which no worker process has ever served"
+SLOTS = "1 of 1 waiting tasks is due, the first for 10m; all 4 slots are taken (4 on video-1)"
+STATES: dict[str, tuple[list[State], Verdict, list[str]]] = {
+    "a task waits for a moment": ([lambda client, _: client.enqueue("video")], Verdict.GREEN, []),
+    "no node": ([change(nodes, incarnation=None, active=False)], Verdict.YELLOW, ["no node is active: no task runs"]),
+    "a silent node, and the alert about it": (
+        [silent, alert("inactive-nodes", "gamma")],
+        Verdict.RED, [GAMMA],
+    ),
+    "tasks for a silent node, and all alerts about it": (
+        [silent, put(count=2, node="gamma"), alert("pinned-tasks", nodes=["gamma"]), alert("backlog", "video")],
+        Verdict.RED,
+        [GAMMA, "video: 2 of 2 waiting tasks are pinned to gamma, silent for 10m"],
+    ),
+    "tasks for a node that was forgotten": (
+        [put(), put(limit_key="k"), change(tasks, tasks.c.limit_key.is_not(None), node_id=4711)],
+        Verdict.RED,
+        [
+            "video: 1 of 2 waiting tasks is pinned to node 4711, which is gone",
+            "video: 1 of 2 waiting tasks is due, the first for 10m; 4 of 4 slots are free (4 on video-1)",
+        ],
+    ),
+    "a misspelt queue": ([put("viedo", 3)], Verdict.RED, [UNSERVED]),
+    "all slots are taken": ([put(count=5), claim, claim, claim, claim], Verdict.GREEN, [f"video: {SLOTS}"]),
+    "all slots are taken for hours": (
+        [put(count=5), change(tasks, created_at=seconds_from_now(-7200.0)), claim, claim, claim, claim],
+        Verdict.YELLOW, [f"video: {SLOTS.replace('10m', '2h')}"],
+    ),
+    "no process serves it any more": (
+        [put(), change(nodes, draining=True)],
+        Verdict.YELLOW, ["video: 1 of 1 waiting tasks is due, the first for 10m; no process serves the queue"],
+    ),
+    "a job of a queue client": (
+        [put_job, change(tasks, created_at=AGO)],
+        Verdict.YELLOW, ["tube: 1 of 1 waiting tasks is due, the first for 10m; no queue client has reserved them"],
+    ),
+    "a limit": (
+        [put(), lambda client, _: client.limits.set("video", running=0)],
+        Verdict.GREEN, ["the limit of video is reached: 0 run"],
+    ),
+    "a pause": ([put(), pause], Verdict.GREEN, ["video was paused by ann 10m ago, until it is resumed"]),
+    "many failures, and dead tasks": (
+        [attempts, fail],
+        Verdict.YELLOW,
+        ["80% of the last 20 attempts of video failed, 15 of them of push", "1 task is kept for inspection"],
+    ),
+    "a disk that is gone": ([alert("disk-unusable", "3")], Verdict.RED, ["disk-unusable is on"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_verdict_on_each_state_and_its_sentences(client: Client, holder: ClaimingProcess, name: str) -> None:
+    steps, verdict, sentences = STATES[name]
+    for step in steps:
+        step(client, holder)
+    client.database.run(write_depths, client.database.read(sample_depths))
+    overview = client.statistics.overview()
+    assert (overview.verdict, [one.message for one in overview.concerns]) == (verdict, sentences)
+    assert all(one.remedy for one in overview.concerns)
+    mine = {one.message for one in overview.findings}
+    assert mine <= {one.message for one in client.examine()}, "the doctor counts anew, and says the same"
     assert "could not be examined" not in str(client.examine())
-    assert found(client, "nodes").message == "1 active, none silent"
-    client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
-    assert found(client, "nodes").level is Level.PROBLEM
-    client.database.run(deregister_node, "video-1", holder.incarnation)
-    assert found(client, "nodes").level is Level.OK, "it has left"
 
 
 def test_files_that_cannot_be_read_now_are_a_problem(client: Client) -> None:
@@ -73,24 +191,6 @@ def test_files_that_cannot_be_read_now_are_a_problem(client: Client) -> None:
     assert messages[1].startswith("nothing is repaired")
 
 
-def test_tasks_pinned_to_a_node_that_is_not_there_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
-    first, _ = client.enqueue_many(["video", "video"], node="video-1")
-    assert not [finding for finding in client.examine() if finding.subject == "pinned tasks"]
-    client.database.run(deregister_node, "video-1", holder.incarnation)
-    assert found(client, "pinned tasks").message == "2 tasks are waiting for video-1, which is not there"
-    client.database.run(lambda connection: connection.execute(sa.text("UPDATE tasks SET node_id = 4711")))
-    assert found(client, "pinned tasks").message == "2 tasks are waiting for node 4711, which is not there"
-    assert found(client, "pinned tasks").remedy.startswith(f"no node has this id: peerd tasks move {first.id} ")
-
-
-def test_tasks_of_a_queue_that_no_worker_has_ever_served_are_a_problem(client: Client, holder: ClaimingProcess) -> None:
-    client.enqueue_many(["video", "viedo", "viedo"])
-    client.enqueue("again", limit_key="a customer")
-    again, viedo = (one for one in client.examine() if one.subject == "queues")
-    assert again.message == "1 task is waiting in again, which no worker process has ever served"
-    assert (viedo.level, viedo.remedy.startswith("did you mean 'video'?")) == (Level.PROBLEM, True)
-
-
 def test_a_running_task_that_is_not_touched_is_a_problem_unless_it_is_a_reservation(
     client: Client, holder: ClaimingProcess
 ) -> None:
@@ -106,33 +206,6 @@ def test_a_running_task_that_is_not_touched_is_a_problem_unless_it_is_a_reservat
         return found(client, "running tasks").level
 
     assert [level_of(deadline) for deadline in (3000.0, -1.0, -600.0)] == [Level.OK, Level.OK, Level.PROBLEM]
-
-
-def test_tasks_that_wait_for_long_while_none_of_their_queue_runs_are_a_warning(
-    client: Client, holder: ClaimingProcess
-) -> None:
-    def messages() -> list[str]:
-        return [one.message for one in client.examine() if one.subject == "queues" and one.level is Level.WARNING]
-
-    client.enqueue_many(["video"] * 3)
-    client.database.run(lambda connection: put(connection, [NewTask(queue="tube", ttr=60)]))  # clients serve it
-    assert messages() == []
-    client.database.run(lambda one: one.execute(sa.update(tasks).values(created_at=seconds_from_now(-600))).rowcount)
-    assert [message.partition(",")[0] for message in messages()] == [
-        "1 task is waiting in tube", "3 tasks are waiting in video",
-    ]  # fmt: skip
-    client.database.run(lambda one: one.execute(sa.delete(tasks).where(tasks.c.queue == "tube")).rowcount)
-    holder.claim()
-    assert messages() == [], "a worker takes them, one after the other"
-    long_ago = sa.update(tasks).values(worker_started_at=seconds_from_now(-90))
-    client.database.run(lambda one: one.execute(long_ago).rowcount)
-    assert "those that run have taken all slots" in found(client, "queues").message
-    client.tasks.cancel(next(task.id for task in client.tasks.list(status="working")))
-    client.queues.pause("video")
-    assert messages() == [], "a paused queue has a finding of its own"
-    client.queues.resume("video")
-    client.limits.set("video", running=0)
-    assert messages() == [], "it may be the limit"
 
 
 def test_a_loop_that_fails_again_and_again_is_a_problem_as_long_as_it_does(client: Client) -> None:
@@ -159,20 +232,6 @@ def test_a_server_that_takes_no_writes_is_a_problem(private_server: ServerFactor
         if kind == "postgresql":
             execute(server, "SELECT pg_reload_conf()")
         eventually(lambda: found(client, "read-only").level is Level.PROBLEM)
-
-
-def test_dead_tasks_and_paused_queues_are_reported_and_counting_ends_where_it_would_cost(
-    client: Client, monkeypatch: pytest.MonkeyPatch, holder: ClaimingProcess
-) -> None:
-    for number in range(3):
-        client.enqueue("video")
-        holder.run(Failed(error="no"))
-        if not number:
-            assert found(client, "dead tasks").message == "1 task is kept for inspection"
-    monkeypatch.setattr(cluster, "MAX_COUNTED", 2)
-    assert found(client, "dead tasks").message == "2 or more tasks are kept for inspection"
-    client.queues.pause("mail")
-    assert found(client, "queues").message == "mail is paused"
 
 
 def test_a_long_open_transaction_is_reported_with_its_session(
@@ -229,15 +288,19 @@ def test_missing_privileges_are_reported(database_factory: DatabaseFactory, kind
 def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, project: Path) -> None:
     assert "do not exist yet" in peerd("doctor").out
     peerd("migrate")
-    assert "no problems" in peerd("doctor").out
+    assert peerd("doctor").lines[-1] == "1 warning", "no node is active"
     (project / "peerd.toml").write_text('[workers.video]\ntasks = "peerd.workers.video.jobs:video"\n')
     assert any(finding["subject"] == "ffmpeg" for finding in peerd("doctor", "--json").json["findings"])
     with Client(f"sqlite:///{project / 'peerd.sqlite'}") as client:
         ClaimingProcess(client.database)
-        client.database.run(lambda connection: connection.execute(sa.text("UPDATE nodes SET active = false")))
+        client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False, checked_at=AGO))
     problem, remedy, summary = peerd("doctor", status=1).lines[-3:]
-    assert problem == "problem  nodes  video-1 is silent; their tasks go to others"
-    assert (remedy.startswith("try: check the machine and its log"), summary) == (True, "1 problem")
+    assert problem == "problem  nodes  video-1 is silent for 10m; its tasks go to others"
+    assert (remedy.startswith("try: check the machine and its log"), summary) == (True, "2 problems")
+    status = peerd("status").lines
+    assert "verdict  red" in status
+    assert status[-2:] == [problem, remedy], "one verdict, with the same words"
+    assert peerd("status", "--json").json["cluster"]["statistics"]["verdict"] == "red"
 
 
 def test_a_missing_secret_on_mariadb_and_missing_tables_are_reported(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from urllib.parse import urlencode
 
 import httpx
 import sqlalchemy as sa
 
 from peerd import Client
+from peerd.domain.alert_record import AlertReport
+from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import nodes
 from peerd.web.pages.dashboard import ACTIONS
-from tests.pages.addresses import ADDRESSES, ASK_A_NODE, routes_of
+from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of
 from tests.pages.conftest import Visit
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
@@ -81,6 +86,18 @@ def test_each_page_is_whole_and_loads_nothing_from_elsewhere(visitor: httpx.Clie
     assert routes_of("page") == ADDRESSES.keys() | {action.route for action in ACTIONS}, "there is an address of each"
     found = {route: faults_of(visitor.get(ADDRESSES[route])) for route in ADDRESSES.keys() - ASK_A_NODE}
     assert {route: faults for route, faults in found.items() if faults} == {}
+
+
+def test_the_overview_says_each_fact_once_as_a_link_with_its_remedy(visit_as: Visit, client: Client) -> None:
+    silent = sa.update(nodes).values(active=False, checked_at=seconds_from_now(-600.0))
+    client.database.run(sa.Connection.execute, silent)
+    report = AlertReport(kind="inactive-nodes", subject=NODE, node=NODE, text="it fell silent")
+    client.database.run(record_alert, report, ReportAge())
+    answer = visit_as("viewer").get("/")
+    assert 'class="verdict red"' in answer.text
+    assert (answer.text.count("is silent for 10m"), "it fell silent" in answer.text) == (1, False)
+    assert f"/nodes/show?{urlencode({'name': NODE})}" in parse(answer).links
+    assert "start it again with peerd up" in answer.text
 
 
 def test_an_unknown_page_is_an_error_with_a_way_back(visitor: httpx.Client) -> None:

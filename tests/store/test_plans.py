@@ -10,6 +10,8 @@ import sqlalchemy as sa
 
 from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
+from peerd.operate.diagnostics.waiting import why_tasks_wait
+from peerd.operate.overview import read_overview
 from peerd.store import jobs, queue_states
 from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
@@ -25,6 +27,7 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements.token import new_token
+from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.filled_table import fill, silence_a_node
@@ -57,6 +60,11 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         check_queue_states(store)
         check_recent(store)
         check(store, partial(store.read, count_running, {"q"}), {"tasks_claim", "tasks_working", "a sort of all"})
+        why = {"tasks_claim", "tasks_turns", "tasks_working", "a sort of all"}
+        check(store, partial(store.read, why_tasks_wait, "q"), why)
+        store.run(write_depths, store.read(sample_depths))
+        verdict = why | {"tasks_closing", "tasks_due", "tasks_aside"}
+        check(store, partial(store.read, read_overview, 0.0), verdict)
         check_bulk(store)
     finally:
         store.close()

@@ -330,4 +330,5 @@ def test_time_series_are_read_by_their_key_and_no_task_is_read(world: World) -> 
         ]
         client.now()  # the tables are checked
         for operation in operations:
-            assert not problems_of_plans(store, operation, "statistics", "depths", "tasks", may_sort=True)
+            others = ["tasks"] if operation != client.statistics.overview else []  # it counts the running and dead ones
+            assert not problems_of_plans(store, operation, "statistics", "depths", *others, may_sort=True)

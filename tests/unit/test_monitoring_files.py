@@ -25,7 +25,9 @@ def exposed() -> set[str]:
     """The names in the text formats: those of histograms have three endings. And those of the cluster."""
     storage = StorageOverview(disks=[], buckets=[], risks=[], settling=0, braked=[], grace=900.0)
     metrics: list[Metric] = list(
-        ClusterCollector(ClusterSnapshot(datetime(2026, 1, 1, tzinfo=UTC), [], [], [], [], storage, [], 0.1)).collect()
+        ClusterCollector(
+            ClusterSnapshot(datetime(2026, 1, 1, tzinfo=UTC), [], [], [], [], [], storage, [], 0.1)
+        ).collect()
     )
     names = {metric.name for metric in metrics}
     for name, family in FAMILIES.items():

@@ -42,6 +42,8 @@ def test_queues_and_alerts_are_shown_read_once_however_many_ask_in_the_format_th
     assert (found["peerd_queue_paused", "mail"], found["peerd_queue_paused", "video"]) == (1, 0)
     assert found["peerd_queue_oldest_seconds", "video"] >= 0
     assert found["peerd_cluster_read_seconds",] > 0
+    assert [found["peerd_findings", level] for level in ("problem", "warning", "note")] == [0, 3, 1]
+    assert found["peerd_verdict",] == 1, "no node is active, two backlogs; and a pause"
     client.enqueue("video")
     assert read(address) == found
     assert read(address, accept="application/openmetrics-text; version=1.0.0").keys() == found.keys()

@@ -47,7 +47,8 @@ def test_attempts_are_summed_by_group_and_minute(http: httpx.Client) -> None:
 def test_the_overview_is_that_of_the_sample(http: httpx.Client, client: Client) -> None:
     overview = http.get("/overview").json()
     assert overview["counts"] == {"pending": 6, "scheduled": 1}
-    assert overview["problems"][0] == "no node is active: no task runs"
+    worst = overview["findings"][0]
+    assert (overview["verdict"], worst["message"]) == ("red", "no node is active: no task runs")
     assert overview["figures"]["done"] == 36
     [video] = [queue for queue in overview["queues"] if queue["name"] == "video"]
     assert (video["counts"], video["known"], video["figures"]["done"]) == ({"pending": 5}, False, 36)

@@ -24,7 +24,8 @@ from peerd.operate.alerts import AlertOperations
 from peerd.operate.audit import AuditOperations
 from peerd.operate.buckets import BucketOperations, FileClassOperations
 from peerd.operate.bulk import BulkOperations
-from peerd.operate.diagnostics import Finding, examine
+from peerd.operate.diagnostics import Finding
+from peerd.operate.diagnostics.doctor import examine
 from peerd.operate.disks import DiskOperations
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
 from peerd.operate.files import FileOperations
@@ -95,7 +96,7 @@ class ClientOperations(EnqueueOperations[Mode]):
         Args:
             max_update: seconds without a touch after which a running task counts as frozen.
         """
-        return Query("read", examine, max_update)
+        return Query("read", examine, max_update, self._masker)
 
 
 class Client(ClientOperations[BlockingMode]):

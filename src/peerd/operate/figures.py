@@ -11,6 +11,7 @@ import msgspec
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
+from peerd.operate.diagnostics.finding import Finding, Level, Verdict
 
 
 class DurationFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,7 +225,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         now: the database's time.
         sampled_at: when the tasks were counted; None: never.
-        problems: what needs attention, in sentences; empty: all is well.
+        verdict: red, yellow or green, by the worst finding.
+        findings: what was examined, the worst first: what needs attention, with its remedy, and what is well.
         figures: of all attempts.
         counts, at_least, oldest: of all queues together; see `QueueFigures`.
         slots: tasks that all active nodes run at once.
@@ -234,7 +236,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
     now: datetime
     sampled_at: datetime | None
-    problems: list[str]
+    verdict: Verdict
+    findings: list[Finding]
     figures: AttemptFigures
     counts: dict[Status, int]
     at_least: list[Status]
@@ -242,3 +245,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     queues: list[QueueFigures]
     nodes: list[NodeFigures]
+
+    @property
+    def concerns(self) -> list[Finding]:
+        """The findings that are not well, the worst first."""
+        return [finding for finding in self.findings if finding.level is not Level.OK]

@@ -1,21 +1,23 @@
-"""The overview of a cluster: the figures of the last ten minutes, the latest sample of the queues, and what is wrong.
+"""The overview of a cluster: the figures of the last ten minutes, the latest sample of the queues, and the verdict.
 
-It takes six statements, none of which reads tasks.
+The figures take six statements, none of which reads tasks. `peerd.operate.diagnostics.verdict` judges.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import AttemptTotals
-from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
+from peerd.domain.masking import Masker
+from peerd.operate.diagnostics.finding import mask_findings, verdict_on
+from peerd.operate.diagnostics.verdict import ClusterState, examine_state
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures
 from peerd.store.nodes.loads import count_slots
 from peerd.store.nodes.nodes import Node, list_nodes
@@ -27,21 +29,26 @@ from peerd.store.statistics.steps import MINUTE, tiles
 
 WINDOW: Final = 600.0
 """Seconds."""
-MANY_FAILURES: Final = 0.1
-"""The share of failures that is a problem, of at least `MIN_ATTEMPTS`."""
-MIN_ATTEMPTS: Final = 20
-UNSERVED_AFTER: Final = 60.0
-"""Seconds for which a task may wait in a queue that no process has ever served."""
-SAMPLE_LATE_AFTER: Final = 600.0
-"""Seconds after which the latest sample is too old, even of a cluster in which nothing happens."""
+MAX_UPDATE: Final = 30.0
+"""[manager] max_update, by its default."""
 
 
-def read_overview(connection: Connection, max_wait: float) -> Overview:
+def read_overview(
+    connection: Connection,
+    max_wait: float,
+    masker: Masker | None = None,
+    *,
+    max_update: float = MAX_UPDATE,
+    sample: Sequence[DepthPoint] | None = None,
+) -> Overview:
     """The overview as of now.
 
     Args:
         connection: of any transaction.
         max_wait: seconds for which the oldest pending task of a queue may have been due.
+        masker: of the values that the actor must not see.
+        max_update: seconds without a touch after which a running task is frozen.
+        sample: of the queues; by default the latest that a manager has written.
     """
     moment = connection.execute(sa.select(now())).scalar_one()
     parts = tiles(moment - timedelta(seconds=WINDOW), moment, MINUTE)
@@ -54,19 +61,21 @@ def read_overview(connection: Connection, max_wait: float) -> Overview:
     total = AttemptTotals()
     for totals in of_queues.values():
         total.merge(totals)
-    sample = latest_depths(connection)
+    sample = latest_depths(connection) if sample is None else sample
     found_queues = _queues(connection, sample, of_queues, seconds)
-    found_nodes = _nodes(list_nodes(connection), count_slots(connection), of_nodes, seconds)
+    nodes = list_nodes(connection)
+    found_nodes = _nodes(nodes, count_slots(connection), of_nodes, seconds)
     whole = _counts(sample, ALL_QUEUES)
     sampled_at = sample[0].at if sample else None
+    state = ClusterState(
+        now=moment, nodes=nodes, queues=found_queues, sampled_at=sampled_at, max_wait=max_wait, max_update=max_update
+    )
+    findings = mask_findings(examine_state(connection, state), masker)
     return Overview(
         now=moment,
         sampled_at=sampled_at,
-        problems=[
-            *_problems_of_nodes(found_nodes),
-            *_problems_of_sample(sampled_at, moment),
-            *(problem for queue in found_queues for problem in _problems_of_queue(queue, max_wait)),
-        ],
+        verdict=verdict_on(findings),
+        findings=findings,
         figures=AttemptFigures.of(total, seconds),
         counts=whole[0],
         at_least=whole[1],
@@ -118,46 +127,8 @@ def _nodes(
 ) -> list[NodeFigures]:
     figures = []
     for node in found:
-        state = _state(node)
         has = slots.get(node.id, 0) if node.active else 0
         busy = attempts[node.id].busy / seconds if node.id in attempts else 0.0
         utilisation = min(1.0, busy / has) if has else None
-        figures.append(NodeFigures(name=node.name, state=state, slots=has, busy=busy, utilisation=utilisation))
+        figures.append(NodeFigures(name=node.name, state=node.state, slots=has, busy=busy, utilisation=utilisation))
     return figures
-
-
-def _state(node: Node) -> str:
-    if node.incarnation is None:
-        return "stopped"
-    if not node.active:
-        return "silent"
-    return "draining" if node.draining else "active"
-
-
-def _problems_of_nodes(found: Sequence[NodeFigures]) -> Iterator[str]:
-    states = Counter(node.state for node in found)
-    if not states["active"] + states["draining"]:
-        yield "no node is active: no task runs"
-    for node in found:
-        if node.state == "silent":
-            yield f"node {node.name} is silent: its heartbeats ended without a stop"
-
-
-def _problems_of_sample(sampled_at: datetime | None, moment: datetime) -> Iterator[str]:
-    if sampled_at is not None and (moment - sampled_at).total_seconds() > SAMPLE_LATE_AFTER:
-        age = format_duration(round((moment - sampled_at).total_seconds()))
-        yield f"tasks were counted {age} ago: the first node has no manager, or its [statistics] are not enabled"
-
-
-def _problems_of_queue(queue: QueueFigures, max_wait: float) -> Iterator[str]:
-    pending = queue.counts.get(Status.PENDING, 0)
-    age = queue.oldest or 0.0
-    if pending and not queue.paused and not queue.known and age > UNSERVED_AFTER:
-        yield f"tasks wait in {queue.name}, which no worker process has ever served"
-    elif pending and not queue.paused and age > max_wait:
-        yield f"tasks of {queue.name} wait: the oldest has been due for {format_duration(round(age))}"
-    figures = queue.figures
-    if figures is not None and figures.failure_share is not None:
-        judged = figures.done + figures.failures
-        if judged >= MIN_ATTEMPTS and figures.failure_share > MANY_FAILURES:
-            yield f"{figures.failure_share:.0%} of the last {judged:,} attempts of {queue.name} failed"

@@ -171,12 +171,12 @@ class StatisticsOperations(OperationGroup[Mode]):
 
     @operation
     def overview(self, *, max_wait: str | float = "1h") -> Query[Overview]:
-        """Whether all is well: rates, failures, waits, the oldest tasks, slots and nodes, of the last ten minutes.
+        """Whether all is well, and why not; rates, failures, waits, slots and nodes, of the last ten minutes.
 
         Args:
             max_wait: how long the oldest pending task of a queue may have been due.
         """
-        return Query("read", read_overview, validation.time_span("max_wait", max_wait, 0.0, LONGEST))
+        return Query("read", read_overview, validation.time_span("max_wait", max_wait, 0.0, LONGEST), self._masker)
 
     def _request(
         self, operation_name: str, since: str | float, by: str, queue: str | None, name: str | None, node: str | None

@@ -11,7 +11,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.task import NewTask
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index, is_working
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
+from peerd.store.tasks.index_walk import Values, entries_behind, pending_section
 from peerd.store.tasks.rows import insert_if_absent
 
 
@@ -44,55 +45,49 @@ def known_queues(connection: Connection) -> list[str]:
     return list(connection.execute(sa.select(queues.c.name).order_by(queues.c.name)).scalars())
 
 
-def pending_queues(connection: Connection, most: int) -> list[str]:
-    """The first queues with pending tasks, by name; each takes one step in an index, however many tasks it has."""
-    found: set[str] = set()
+def pending_nodes(connection: Connection, name: str, most: int) -> list[int]:
+    """The ids of the nodes to which pending tasks of a queue are pinned, and 0 if any node may take some.
+
+    Each lane of the queue takes one step in an index, however many tasks it has.
+    """
+    lanes: set[int] = set()
     for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
-        name = sa.literal("")
-        for _ in range(most):
-            after = kind.where(lambda column, name=name: column > name)  # type: ignore[misc]
-            statement = by_index(sa.select(tasks.c.queue).where(after), kind.index).order_by(kind.queue).limit(1)
-            row = connection.execute(statement).first()
-            if row is None:
+        place: Values = ()
+        for _ in range(2 * most):
+            found = entries_behind(connection, pending_section(kind, name), place, 1, tasks.c.lane)
+            if not found:
                 break
-            found.add(row.queue)
-            name = sa.literal(row.queue)
-    return sorted(found)[:most]
+            place = found[0]
+            lanes.add(place[0])
+    return sorted({lane if lane >= 0 else -1 - lane for lane in lanes})[:most]
 
 
 class QueueBacklog(msgspec.Struct, frozen=True):
-    """How many of a queue's first pending tasks are waiting for any node, and since when."""
+    """How many of a queue's first pending tasks are due, and since when."""
 
     count: int
     since: datetime | None
 
 
-def measure_backlog(connection: Connection, name: str, most: int, longer_than: float = 0.0) -> QueueBacklog:
-    """The tasks of a queue that have waited for longer than some seconds, among the first ``most`` of each kind."""
+def measure_backlog(connection: Connection, name: str, most: int, node_id: int = 0) -> QueueBacklog:
+    """The tasks of a queue that are due, and that one node may take, or any: of the first ``most`` of each lane."""
     count, oldest = 0, []
     for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
-        first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == 0).order_by(*order)
-        head = by_index(first, kind.index).limit(most).subquery()
-        long = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(
-            head.c.due_at <= seconds_from_now(-longer_than)
-        )
-        number, since = connection.execute(long).one()
-        count += number
-        oldest += [since] if number else []
-    return QueueBacklog(count, min(oldest, default=None))
+        for lane in (node_id, -1 - node_id):  # the second has those that run alone, after a crash
+            first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == lane).order_by(*order)
+            head = by_index(first, kind.index).limit(most).subquery()
+            due = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(head.c.due_at <= now())
+            number, since = connection.execute(due).one()
+            count += number
+            oldest += [since] if number else []
+    return QueueBacklog(min(count, most), min(oldest, default=None))
 
 
 def has_jobs_of_clients(connection: Connection, name: str) -> bool:
     """Whether a queue client has put one of the pending tasks of a queue: the first ones are looked at."""
     for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
-        first = by_index(sa.select(tasks.c.ttr).where(kind.of(sa.literal(name))), kind.index).limit(1)
-        row = connection.execute(first).first()
+        first = sa.select(tasks.c.ttr).where(kind.of(name)).order_by(*pending_section(kind, name).order)
+        row = connection.execute(by_index(first, kind.index).limit(1)).first()
         if row is not None and row.ttr is not None:
             return True
     return False
-
-
-def has_working_task(connection: Connection, name: str) -> bool:
-    """Whether a task of a queue is working."""
-    working = by_index(sa.select(tasks.c.id).where(is_working(), tasks.c.queue == name), PENDING_WITHOUT_KEY.index)
-    return connection.execute(working.limit(1)).first() is not None

@@ -25,6 +25,7 @@ from peerd.domain.alert_record import CONDITIONS
 from peerd.domain.lifecycle import Status
 from peerd.operate.alerts import MAX_PAGE
 from peerd.operate.client import AioClient
+from peerd.operate.diagnostics.finding import Finding, Level, Verdict, verdict_on
 from peerd.storage.checking import COPY, QUEUE, REMOVE, VERIFY
 from peerd.storage.overview import DiskCondition, StorageOverview
 from peerd.store.alerts.reading import AlertRecord
@@ -52,6 +53,7 @@ class ClusterSnapshot(msgspec.Struct, frozen=True):
     nodes: list[Node]
     processes: list[ProcessRecord]
     alerts: list[AlertRecord]
+    findings: list[Finding]
     storage: StorageOverview | None
     storage_tasks: list[str]
     seconds: float
@@ -73,11 +75,14 @@ class SnapshotReader:
                 now, queues = await client.now(), await client.queues.list()
                 nodes, processes = await client.nodes.list(), await client.nodes.processes()
                 alerts = (await client.alerts.list(on=True, limit=MAX_PAGE)).items
+                findings = (await client.statistics.overview()).findings
                 storage = await client.files.overview() if await client.files.are_used() else None
                 tasks = [] if storage is None else await _running_storage_tasks(client)
                 self._read_at = time.monotonic()
                 seconds = self._read_at - started
-                self._snapshot = ClusterSnapshot(now, queues, nodes, processes, alerts, storage, tasks, seconds)
+                self._snapshot = ClusterSnapshot(
+                    now, queues, nodes, processes, alerts, findings, storage, tasks, seconds
+                )
             return self._snapshot
 
 
@@ -92,6 +97,7 @@ class ClusterCollector(Collector):
         yield from _queue_metrics(self._snapshot.queues, self._snapshot.now)
         yield from _node_metrics(self._snapshot)
         yield _alert_metric(self._snapshot.alerts)
+        yield from _verdict_metrics(self._snapshot.findings)
         if self._snapshot.storage is not None:
             yield from _storage_metrics(self._snapshot.storage, self._snapshot.storage_tasks)
         text = "Seconds that the database took for these metrics."
@@ -157,6 +163,15 @@ def _alert_metric(alerts: Sequence[AlertRecord]) -> Metric:
     for kind in sorted({*CONDITIONS, *counts}):
         on.add_sample("peerd_alerts_on", {"kind": kind}, counts[kind])
     return on
+
+
+def _verdict_metrics(found: Sequence[Finding]) -> Iterator[Metric]:
+    text = "Whether all is well: 0 green, 1 yellow, 2 red."
+    yield GaugeMetricFamily("peerd_verdict", text, value=list(Verdict).index(verdict_on(found)))
+    findings = _gauge("peerd_findings", "What needs a look, as peerd status lists it.", "severity")
+    for level in (Level.NOTE, Level.WARNING, Level.PROBLEM):
+        findings.add_metric([level], sum(finding.level is level for finding in found))
+    yield findings
 
 
 async def _running_storage_tasks(client: AioClient) -> list[str]:

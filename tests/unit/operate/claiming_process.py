@@ -7,6 +7,7 @@ from peerd.domain.task import Task
 from peerd.store.claim.claim import claim
 from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
+from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, register_process
 from peerd.store.outcomes.complete import complete
@@ -30,7 +31,7 @@ class ClaimingProcess:
         self.node_id = node_id
         self.process_id = database.run(
             register_process, node_id=node_id, incarnation=self.incarnation, kind="video", slot="video-1",
-            role="worker", pid=4242, capabilities=ProcessCapabilities(("video",), slots=4),
+            role="worker", pid=4242, capabilities=ProcessCapabilities(("video",), encode_handlers({"video": None}), 4),
         )  # fmt: skip
 
     def claim(self, queue: str = "video", max_attempts: int = 3) -> Task:

@@ -21,18 +21,16 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
 from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
+from peerd.cli.output.findings import VERDICT_STYLES, finding_lines
 from peerd.cli.output.formatting import STATUS_STYLES, format_elapsed_short, pluralize, sanitize
 from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
-from peerd.store.alerts.reading import AlertRecord
 from peerd.store.queue_states import QueueState
 from peerd.supervision.control import control_client
 
 app = new_app()
-MOST_ALERTS = 100
-"""Alerts that are read; of more, this number is shown with a +."""
 AGENT_TIMEOUT = 1.0
 """Seconds that the agent has to report its components; the rest is shown in any case."""
 
@@ -116,7 +114,6 @@ def _read_cluster(context: CommandContext) -> dict[str, Any]:
             "loads": client.nodes.loads(),
             **_count_tasks(client.queues.list()),
             "statistics": client.statistics.overview(),
-            "alerts": client.alerts.list(on=True, limit=MOST_ALERTS).items,
         }
     except Exception as error:
         failure = context.to_command_error(error)
@@ -144,22 +141,18 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
     nodes = nodes_table(cluster["nodes"], running, loads_by_name(cluster["loads"]), cluster["now"])
-    lines = [tasks, _rates_line(cluster["statistics"]), *_alerts_line(cluster["alerts"])]
+    lines = [tasks, _rates_line(cluster["statistics"]), *_verdict_lines(cluster["statistics"])]
     return Group(title, nodes, Text(), *lines)
 
 
-def _alerts_line(alerts: Sequence[AlertRecord]) -> list[Text]:
-    """How many alerts are on, by kind; nothing if none is."""
-    if not alerts:
-        return []
-    kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(alert.kind for alert in alerts).items()))
-    more = "+" if len(alerts) == MOST_ALERTS else ""
-    text = f"{len(alerts)}{more} on: {sanitize(kinds)}  (peerd alerts list --on)"
-    return [Text.assemble(("alerts ", "bold"), (text, "red"))]
+def _verdict_lines(overview: Overview) -> list[Text]:
+    """Whether all is well; if not, why, and what to do."""
+    verdict = Text.assemble(("verdict  ", "bold"), (overview.verdict, VERDICT_STYLES[overview.verdict]))
+    return [verdict, *finding_lines(overview.concerns)]
 
 
 def _rates_line(overview: Overview) -> Text:
-    """Rates, waits and slots of the last ten minutes, and what is wrong."""
+    """Rates, waits and slots of the last ten minutes."""
     figures = overview.figures
     failures = 60 * figures.failures / figures.seconds
     parts: list[tuple[str, str] | str] = [("rates  ", "bold"), f"{format_rate(60 * figures.per_second)} done/min  "]
@@ -170,4 +163,4 @@ def _rates_line(overview: Overview) -> Text:
         parts.append(f"{figures.busy:.1f} of {pluralize(overview.slots, 'slot')} busy  ")
     if overview.oldest is not None:
         parts.append(f"oldest {format_elapsed_short(overview.oldest)}")
-    return Text.assemble(*parts, *[(f"\n       {sanitize(problem)}", "red") for problem in overview.problems])
+    return Text.assemble(*parts)

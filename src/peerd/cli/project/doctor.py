@@ -10,7 +10,8 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.output.findings import finding_lines
+from peerd.cli.output.formatting import pluralize
 from peerd.config import Settings
 from peerd.operate.diagnostics import Finding, Level
 from peerd.runtime.process.process_context import DOORBELL_ACTION
@@ -20,8 +21,6 @@ from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 
 app = new_app()
-
-LEVEL_STYLES = {Level.OK: "green", Level.NOTE: "cyan", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
 @command(app)
@@ -111,12 +110,6 @@ def _check_video_tools(settings: Settings) -> list[Finding]:
 
 
 def _render_findings(findings: list[Finding]) -> RenderableType:
-    lines = []
-    for finding in sorted(findings, key=lambda finding: list(Level).index(finding.level)):
-        word = Text(f"{finding.level:>9}  ", LEVEL_STYLES[finding.level])
-        lines.append(Text.assemble(word, (finding.subject, "bold"), "  ", sanitize(finding.message)))
-        if finding.remedy:
-            lines.append(Text.assemble(" " * 11, ("try: ", "bright_black"), sanitize(finding.remedy)))
     counted = Counter(finding.level for finding in findings)
     bad = [pluralize(counted[level], level) for level in (Level.PROBLEM, Level.WARNING) if counted[level]]
-    return Group(*lines, Text(", ".join(bad), "bold") if bad else Text("no problems", "green"))
+    return Group(*finding_lines(findings), Text(", ".join(bad), "bold") if bad else Text("no problems", "green"))

@@ -8,13 +8,15 @@ from typing import Final
 from rich.text import Text
 
 from peerd.cli.cluster.statistics import format_rate, format_seconds
+from peerd.cli.output.findings import LEVEL_STYLES
 from peerd.cli.output.formatting import STATUS_STYLES
 from peerd.cli.top.reading import Reading
 from peerd.cli.top.views import plain_line
 from peerd.domain.lifecycle import Status
+from peerd.operate.diagnostics import Level
 from peerd.operate.figures import AttemptFigures
 
-MOST_PROBLEMS: Final = 3
+MOST_FINDINGS: Final = 3
 COUNTED: Final = (Status.PENDING, Status.WORKING, Status.SCHEDULED, Status.FAILURE, Status.DEAD, Status.BURIED)
 GAP: Final = "  "
 
@@ -43,10 +45,11 @@ def summarize(reading: Reading, source: str, width: int, silence: str | None) ->
     nodes = f"nodes {active} of {len(overview.nodes)}"
     busy = Text(f"busy {overview.figures.busy:.1f} of {overview.slots}")
     lines += pack([*_counts(reading), busy, Text(nodes, "bold red" if active < len(overview.nodes) else "")], width)
-    for problem in overview.problems[:MOST_PROBLEMS]:
-        lines.append(_cut(Text(f"! {plain_line(problem)}", "bold red"), width))
-    if len(overview.problems) > MOST_PROBLEMS:
-        lines.append(_cut(Text(f"! and {len(overview.problems) - MOST_PROBLEMS} more problems", "red"), width))
+    found = [finding for finding in overview.concerns if finding.level is not Level.NOTE]
+    for finding in found[:MOST_FINDINGS]:
+        lines.append(_cut(Text(f"! {plain_line(finding.message)}", LEVEL_STYLES[finding.level]), width))
+    if len(found) > MOST_FINDINGS:
+        lines.append(_cut(Text(f"! and {len(found) - MOST_FINDINGS} more: peerd doctor", "yellow"), width))
     return Text("\n").join(lines)
 
 

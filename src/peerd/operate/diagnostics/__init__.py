@@ -1,4 +1,4 @@
-"""The examinations of `peerd doctor`: the database server's settings, what slows it, and the state of the cluster."""
+"""The examinations of the database server: its settings, and what slows it. `doctor` adds the state of the cluster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.operate.diagnostics import cluster, mysql, postgresql, sqlite
+from peerd.operate.diagnostics import mysql, postgresql, sqlite
 from peerd.operate.diagnostics.finding import Finding, Level
 
-__all__ = ["Finding", "Level", "examine", "examine_slowdowns"]
+__all__ = ["Finding", "Level", "examine_database", "examine_slowdowns"]
 
 Examination = Callable[[Connection], list[Finding]]
 DATABASES: Final[dict[str, ModuleType]] = {
@@ -24,15 +24,9 @@ DATABASES: Final[dict[str, ModuleType]] = {
 """Of each dialect, the module with its EXAMINATIONS, and those of them whose findings may begin to slow every claim."""
 
 
-def examine(connection: Connection, max_update: float) -> list[Finding]:
-    """All findings, of the database and of the cluster.
-
-    Args:
-        connection: in a transaction that only reads.
-        max_update: seconds without a touch after which a running task is frozen.
-    """
-    of_database = DATABASES[connection.dialect.name].EXAMINATIONS
-    return _run_examinations(connection, [*of_database, *cluster.examinations(max_update)])
+def examine_database(connection: Connection) -> list[Finding]:
+    """All findings of the database server."""
+    return _run_examinations(connection, DATABASES[connection.dialect.name].EXAMINATIONS)
 
 
 def examine_slowdowns(connection: Connection) -> list[Finding]:

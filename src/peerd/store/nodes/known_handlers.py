@@ -56,7 +56,7 @@ def read_known_handlers(connection: Connection, task: Task, unknown_after: float
     return KnownHandlersSnapshot(
         moment,
         _first_released_at(connection, task.id),
-        [_decode_handlers(text) for text in connection.execute(known).scalars()],
+        [decode_handlers(text) for text in connection.execute(known).scalars()],
     )
 
 
@@ -90,7 +90,8 @@ def _first_released_at(connection: Connection, task_id: int) -> datetime | None:
     return found
 
 
-def _decode_handlers(text: str) -> KnownHandlers:
+def decode_handlers(text: str) -> KnownHandlers:
+    """The handlers of a process, by the text of its row."""
     try:
         return msgspec.json.decode(text, type=dict[str, dict[str, dict[str, tuple[str, bool]]] | None])
     except msgspec.DecodeError:

@@ -8,8 +8,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.store.nodes.known_handlers import decode_handlers
 from peerd.store.nodes.nodes import list_nodes
-from peerd.store.schema.tables import processes, tasks
+from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.store.tasks.conditions import PENDING_WITHOUT_KEY, by_index, is_working
 
 
@@ -51,3 +52,29 @@ def count_slots(connection: Connection) -> dict[int, int]:
     living = (processes.c.ended_at.is_(None), processes.c.slots.is_not(None))
     statement = sa.select(processes.c.node_id, sa.func.sum(processes.c.slots)).where(*living)
     return {node_id: int(slots) for node_id, slots in connection.execute(statement.group_by(processes.c.node_id))}
+
+
+def read_serving_loads(connection: Connection, queue: str) -> list[NodeLoad]:
+    """The load of the processes that serve a queue, of each node that is active and claims tasks, by its name."""
+    held = sa.select(tasks.c.process_id, sa.func.count().label("count")).where(is_working())
+    held_by = by_index(held.group_by(tasks.c.process_id), PENDING_WITHOUT_KEY.index).subquery()
+    columns = (
+        nodes.c.name,
+        sa.func.max(processes.c.handlers),
+        sa.func.sum(processes.c.slots),
+        sa.func.sum(sa.func.coalesce(held_by.c.count, 0)),
+    )
+    of_process = processes.join(nodes, processes.c.node_id == nodes.c.id)
+    statement = (
+        sa.select(*columns)
+        .select_from(of_process.join(held_by, held_by.c.process_id == processes.c.id, isouter=True))
+        .where(processes.c.ended_at.is_(None), processes.c.slots.is_not(None), processes.c.handlers.is_not(None))
+        .where(nodes.c.active, sa.not_(nodes.c.draining))
+        .group_by(nodes.c.name, processes.c.kind)
+    )
+    found: dict[str, NodeLoad] = {}
+    for name, handlers, slots, running in connection.execute(statement):
+        if queue in decode_handlers(handlers):
+            other = found.get(name, NodeLoad(name=name, running=0, slots=0))
+            found[name] = NodeLoad(name=name, running=other.running + int(running), slots=other.slots + int(slots))
+    return [found[name] for name in sorted(found)]

@@ -34,6 +34,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     checked_at: datetime | None
 
+    @property
+    def state(self) -> str:
+        """active, draining, silent (its heartbeats ended without a stop) or stopped."""
+        if self.incarnation is None:
+            return "stopped"
+        if not self.active:
+            return "silent"
+        return "draining" if self.draining else "active"
+
 
 NODE_COLUMNS: Final = tuple(nodes.c[field] for field in Node.__struct_fields__)
 BY_NAME: Final = sa.select(*NODE_COLUMNS).where(nodes.c.name == sa.bindparam("of_name"))

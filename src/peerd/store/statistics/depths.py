@@ -111,23 +111,36 @@ def sample_depths(connection: Connection, most: int = counts.MOST_COUNTED) -> li
     return found
 
 
-def write_depths(connection: Connection, sample: Sequence[QueueDepth]) -> datetime:
-    """Write a sample, which is of now; returns that moment."""
+def depth_points(connection: Connection, sample: Sequence[QueueDepth]) -> list[DepthPoint]:
+    """A sample, which is of now, as its rows: of each queue, and of all together."""
     moment = connection.execute(sa.select(now())).scalar_one()
-    rows = [
-        _row(SAMPLE, moment, depth.queue, status, depth.counts[status], depth.at_least, depth.oldest)
-        for depth in sample
-        for status in depth.counts
-    ]
     total: Counter[Status] = Counter({Status.PENDING: 0})
     for depth in sample:
         total.update(depth.counts)
     at_least = frozenset(status for depth in sample for status in depth.at_least)
     oldest = max((depth.oldest for depth in sample if depth.oldest is not None), default=None)
-    rows += [_row(SAMPLE, moment, ALL_QUEUES, status, count, at_least, oldest) for status, count in total.items()]
+    whole = QueueDepth(queue=ALL_QUEUES, counts=dict(total), at_least=at_least, oldest=oldest)
+    return [
+        DepthPoint(
+            at=moment,
+            queue=depth.queue,
+            status=status,
+            count=count,
+            at_least=status in depth.at_least,
+            oldest=depth.oldest if status is Status.PENDING else None,
+        )
+        for depth in (*sample, whole)
+        for status, count in depth.counts.items()
+    ]
+
+
+def write_depths(connection: Connection, sample: Sequence[QueueDepth]) -> datetime:
+    """Write a sample, which is of now; returns that moment."""
+    points = depth_points(connection, sample)
+    rows = [msgspec.structs.asdict(point) | {"step": SAMPLE, "status": str(point.status)} for point in points]
     for piece in batches(rows):
         connection.execute(sa.insert(depths), piece)
-    return moment
+    return points[0].at
 
 
 def latest_depths(connection: Connection) -> list[DepthPoint]:
@@ -179,19 +192,6 @@ def _write_greater(connection: Connection, step: int, rows: Sequence[tuple[Any, 
     place = placeholder_of(connection)
     row = f"({step:d}, {', '.join([place] * len(columns))})"
     connection.exec_driver_sql(f"{head} {', '.join([row] * len(rows))} {tail}", tuple(chain.from_iterable(rows)))
-
-
-def _row(
-    step: int,
-    at: datetime,
-    queue: str,
-    status: Status,
-    count: int,
-    at_least: frozenset[Status],
-    oldest: float | None,
-) -> dict[str, Any]:
-    row = {"step": step, "at": at, "queue": queue, "status": str(status), "count": count}
-    return row | {"at_least": status in at_least, "oldest": oldest if status is Status.PENDING else None}
 
 
 def _points(rows: Iterable[Any]) -> list[DepthPoint]:

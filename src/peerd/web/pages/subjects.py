@@ -6,6 +6,7 @@ the path, and names in the query.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from urllib.parse import urlencode
 
@@ -39,6 +40,23 @@ class Subject(StrEnum):
         ('/tasks/17', '/queues/show?name=a%2Fb')
         """
         return f"/{self}/{key}" if self.has_id else f"/{self}/show?{urlencode({'name': key})}"
+
+    @classmethod
+    def of_finding(cls, about: Mapping[str, str], *, may_operate: bool) -> str:
+        """The address of what a finding is about; empty where there is no such page.
+
+        >>> Subject.of_finding({"queue": "mail", "node": "b"}, may_operate=True)
+        '/bulk/new?queue=mail&node=b&status=pending&verb=move'
+        """
+        if about.keys() == {"queue", "node"}:
+            pinned = urlencode({**about, "status": "pending"})
+            return f"/bulk/new?{pinned}&verb=move" if may_operate else f"/tasks?{pinned}"
+        if "status" in about or "handler" in about:
+            return f"/tasks?{urlencode({'name' if key == 'handler' else key: value for key, value in about.items()})}"
+        for kind, subject in (("queue", cls.QUEUE), ("node", cls.NODE), ("disk", cls.DISK)):
+            if kind in about:
+                return subject.page(about[kind])
+        return "/storage" if "storage" in about else "/alerts" if about else ""
 
     def action(self, key: str | int, verb: str) -> str:
         """The address of an action on one.

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from peerd.domain.lifecycle import Status
+from peerd.operate.diagnostics.finding import Level, Verdict
 
 
 class ValueView(BaseModel):
@@ -127,12 +128,23 @@ class NodeFiguresView(ValueView):
     utilisation: float | None
 
 
+class FindingView(ValueView):
+    """What was examined, the result, and what to do."""
+
+    level: Level
+    subject: str = Field(examples=["nodes"])
+    message: str = Field(examples=["video-2 is silent for 10m; its tasks go to others"])
+    remedy: str
+    about: dict[str, str] = Field(description="Where to look, by kind.", examples=[{"node": "video-2"}])
+
+
 class OverviewView(ValueView):
     """Whether all is well, and the figures of the last ten minutes."""
 
     now: datetime
     sampled_at: datetime | None = Field(description="When the tasks were counted.")
-    problems: list[str] = Field(description="What needs attention; empty: all is well.")
+    verdict: Verdict = Field(description="Red with a problem, yellow with a warning, green else.")
+    findings: list[FindingView] = Field(description="What was examined, the worst first.")
     figures: FiguresView
     counts: dict[Status, int]
     at_least: list[Status]

@@ -20,7 +20,6 @@ from peerd.web.pages.rendering import PageRequest
 SPANS: Final = {"1h": "Hour", "1d": "Day", "7d": "Week"}
 SECONDS: Final = {"1h": 3600.0, "1d": 86_400.0, "7d": 604_800.0}
 GROUPS: Final = {"total": "All", "queue": "Queue", "handler": "Handler", "node": "Node"}
-MOST_ALERTS: Final = 20
 SHOWN_STATUSES: Final = (
     Status.PENDING,
     Status.WORKING,
@@ -32,13 +31,12 @@ SHOWN_STATUSES: Final = (
 
 
 async def show_overview(page: PageRequest) -> Response:
-    """Figures, problems, alerts that are on, and charts."""
+    """The verdict, figures, and charts."""
     span, by = choice_of(page, "span", SPANS), choice_of(page, "by", GROUPS)
     client = page.client
-    overview, loads, alerts, charts = await asyncio.gather(
+    overview, loads, charts = await asyncio.gather(
         _read_overview(page),
         page.read("loads", client.nodes.loads),
-        page.read("alerts that are on", lambda: client.alerts.list(on=True, limit=MOST_ALERTS)),
         read_charts(page, span, by),
     )
     return page.render(
@@ -46,7 +44,6 @@ async def show_overview(page: PageRequest) -> Response:
         "Overview",
         overview=overview,
         loads={load.name: load.running for load in loads},
-        alerts=alerts,
         charts=charts,
         span=span,
         spans=SPANS,

@@ -1,0 +1,27 @@
+"""All that `peerd doctor` examines: the database server, and the state of the cluster as it is counted now."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from peerd.domain.masking import Masker
+from peerd.operate.diagnostics import examine_database
+from peerd.operate.diagnostics.finding import Finding
+from peerd.operate.overview import read_overview
+from peerd.store.statistics.depths import depth_points, sample_depths
+
+MAX_WAIT = 3_600.0
+"""Seconds for which the oldest pending task of a queue may have been due."""
+
+
+def examine(connection: Connection, max_update: float, masker: Masker | None) -> list[Finding]:
+    """All findings, of the database and of the cluster.
+
+    Args:
+        connection: in a transaction that only reads.
+        max_update: seconds without a touch after which a running task is frozen.
+        masker: of the values that the actor must not see.
+    """
+    sample = depth_points(connection, sample_depths(connection))
+    overview = read_overview(connection, MAX_WAIT, masker, max_update=max_update, sample=sample)
+    return [*examine_database(connection), *overview.findings]
