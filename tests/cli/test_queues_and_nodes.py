@@ -17,12 +17,15 @@ from peerd.operate.client import Client
 from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
 from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import nodes
+from peerd.store.schema.tables import depths, nodes, tasks
 from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.steps import MINUTE, TEN_MINUTES, bucket_start
+from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.statistics.steps import MINUTE, SAMPLE, TEN_MINUTES, bucket_start
 from peerd.testing import insert_task
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
+
+AGO = seconds_from_now(-600.0)
 
 
 def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> None:
@@ -52,6 +55,26 @@ def test_a_queue_that_was_never_served_is_shown_and_is_paused_with_a_warning(
         "warning: no worker process has ever served viedo; did you mean 'video'?",
     ]
     assert peerd("queues", "resume", "vidoe", "typo", "--json").json["unknown"] == ["typo"]
+
+
+def test_a_queue_says_why_its_tasks_wait_and_when_they_are_gone(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
+    assert peerd("queues", "why", "video").lines == ["nothing keeps its tasks waiting"]
+    for job in client.enqueue_many(["video"] * 5, node="video-1"):
+        client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == job.id).values(created_at=AGO))
+    client.enqueue("video", start_in="1h")
+    client.database.run(mark_node_silent, "video-1", holder.incarnation)
+    client.database.run(sa.Connection.execute, sa.update(nodes).values(checked_at=AGO))
+    client.database.run(write_depths, client.database.read(sample_depths))
+    more = {"step": SAMPLE, "at": seconds_from_now(-300.0), "queue": "video", "status": "pending", "count": 10}
+    client.database.run(sa.Connection.execute, sa.insert(depths).values(more))
+    later, pinned, remedy, prospect = peerd("queues", "why", "video").lines
+    assert later.startswith("note  queues  1 task is scheduled, the next one in 59m")
+    assert pinned == "problem  pinned tasks  video: 5 of 5 waiting tasks are pinned to video-1, silent for 10m"
+    assert remedy.endswith("peerd tasks move --queue video --node video-1 --status pending --to-any")
+    assert prospect.startswith("5 wait: gone in about")
+    assert peerd("queues", "why", "video", "--json").json["prospect"]["waiting"] == 5
 
 
 def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:
@@ -146,7 +169,8 @@ def test_alerts_are_listed_and_the_status_says_how_many_are_on(peerd: Peerd, cli
     assert [one["subject"] for one in peerd("alerts", "list", "--on", "--json").json["items"]] == ["viedo", "video"]
     first = peerd("alerts", "list", "--kind", "backlog", "--limit", "1")
     assert first.lines[-1].split() == ["more:", "--after", "4"]
-    assert "alerts 2 on: 1 backlog, 1 unserved-queue  (peerd alerts list --on)" in peerd("status").out
+    status = peerd("status").out
+    assert ("warning  backlog" in status, "problem  unserved-queue" in status) == (True, True)
 
 
 @pytest.fixture

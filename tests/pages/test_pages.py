@@ -100,6 +100,17 @@ def test_the_overview_says_each_fact_once_as_a_link_with_its_remedy(visit_as: Vi
     assert "start it again with peerd up" in answer.text
 
 
+def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: httpx.Client, client: Client) -> None:
+    client.enqueue("paper", node=NODE)
+    client.queues.pause("paper")
+    client.queues.resume("paper")
+    client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False))
+    answer = visitor.get("/queues/show?name=paper")
+    assert "1 of 1 waiting tasks is pinned to" in answer.text
+    filtered = urlencode({"queue": "paper", "node": NODE, "status": "pending"})
+    assert f"/bulk/new?{filtered}&verb=move" in parse(answer).links
+
+
 def test_an_unknown_page_is_an_error_with_a_way_back(visitor: httpx.Client) -> None:
     answer = visitor.get("/nowhere")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")

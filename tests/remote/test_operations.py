@@ -69,6 +69,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "tasks.last_logs": [call(1), call(99), call(1, limit=1), call(1, limit=0)],
     "tasks.stack": [call(4, timeout=30), call(1), call(99), call("4"), call(4, timeout="soon")],
     "queues.list": [call()],
+    "queues.why": [call("video"), call("mail"), call("no spaces")],
     "queues.is_known": [call("video"), call("viedo"), call(7)],
     "limits.list": [call(), call("video"), call(queue="other"), call(7)],
     "nodes.list": [call()],

@@ -39,7 +39,7 @@ READING = {
     *("tasks.logs", "tasks.last_logs", "tasks.stack", "nodes.get", "nodes.state", "nodes.get_request"),
     *("bulk.preview", "bulk.list", "bulk.get", "bulk.has_manager"),
     *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
-    *("queues.list", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
+    *("queues.list", "queues.why", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
     "files.uploads.list",

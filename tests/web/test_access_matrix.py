@@ -36,7 +36,7 @@ OPERATIONS: dict[tuple[Right, int], str] = {
         bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
         statistics.series statistics.errors alerts.list""",
     (VIEW, 403): """
-        examine bulk.preview queues.is_known nodes.state nodes.get_request schedules.list schedules.get
+        examine bulk.preview queues.is_known queues.why nodes.state nodes.get_request schedules.list schedules.get
         schedules.runs schedules.get_run schedules.get_runs statistics.depths statistics.overview files.overview
         files.are_used files.usage files.at_risk buckets.list file_classes.list disks.list disks.balance
         disks.last_copies""",
@@ -95,7 +95,7 @@ ROUTES: dict[tuple[Right, int], str] = {
         GET /statistics, GET /statistics/series, GET /errors, GET /logs, GET /alerts""",
     (VIEW, 403): """
         GET /schedules, GET /schedules/{schedule}, GET /schedules/{schedule}/runs,
-        GET /nodes/requests/{request_id}, GET /statistics/depths, GET /overview, GET /metrics,
+        GET /nodes/requests/{request_id}, GET /queues/{queue}/why, GET /statistics/depths, GET /overview, GET /metrics,
         GET /metrics/cluster""",
     (VIEW, 404): """
         GET /tasks/{task_id}, GET /tasks/{task_id}/logs, GET /tasks/{task_id}/logs/stream,

@@ -52,6 +52,8 @@ def test_the_overview_is_that_of_the_sample(http: httpx.Client, client: Client) 
     assert overview["figures"]["done"] == 36
     [video] = [queue for queue in overview["queues"] if queue["name"] == "video"]
     assert (video["counts"], video["known"], video["figures"]["done"]) == ({"pending": 5}, False, 36)
+    why = http.get("/queues/video/why").json()
+    assert ([one["about"] for one in why["reasons"]], why["prospect"]) == ([{"queue": "video"}], None)
     for name in ("video", "mail"):
         client.queues.pause(name, "1h")
     over = sa.update(queues).where(queues.c.name == "video").values(paused_until=seconds_from_now(-1.0))

@@ -12,6 +12,7 @@ from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import EACH_KEY
 from peerd.operate import validation
+from peerd.operate.diagnostics.prospect import QueueWait, explain_wait
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import jobs, queue_states, queues
 from peerd.store.access.states import limit_state, queue_state
@@ -42,6 +43,16 @@ class QueueOperations(OperationGroup[Mode]):
         """Whether a worker process has ever served a queue, or it was ever paused."""
         self._require_queue("queues.is_known", validation.text("queue", name))
         return Query("read", queues.is_known, name)
+
+    @operation(in_queues=True)
+    def why(self, name: str) -> Query[QueueWait]:
+        """Why tasks of a queue wait, the first thousand counted; and when they are gone, by the last ten minutes.
+
+        Raises:
+            InvalidFilter: no queue can have this name.
+        """
+        self._require_queue("queues.why", validation.queue(name))
+        return Query("read", explain_wait, name, self._masker)
 
     @operation(in_queues=True)
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:

@@ -13,6 +13,7 @@ from typer import Argument, Option
 from peerd.cli.cluster.statistics import NOTHING, format_rate, format_seconds
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
+from peerd.cli.output.findings import finding_lines
 from peerd.cli.output.formatting import STATUS_STYLES, format_age, format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right
 from peerd.config.reading.suggestions import suggest_similar
@@ -43,6 +44,20 @@ def list_queues(context: CommandContext) -> None:
     ]
     context.print_result(
         answer, lambda: _queues_table(queues, figures, context.client.now()) if queues else Text("no queue has tasks")
+    )
+
+
+@command(app)
+def why(context: CommandContext, queue: Annotated[str, Argument(metavar="QUEUE", help="Name of a queue.")]) -> None:
+    """Say why tasks of a queue wait, and when they are gone.
+
+    The first thousand are counted. The end is an estimate: it goes by how their number has changed in the last ten
+    minutes, and there is none where nothing changed.
+    """
+    wait = context.client.queues.why(queue)
+    prospect = [] if wait.prospect is None else [wait.prospect.sentence]
+    context.print_result(
+        wait, *(finding_lines(wait.reasons) if wait.reasons else ["nothing keeps its tasks waiting"]), *prospect
     )
 
 

@@ -199,13 +199,17 @@ def count_text(count: int) -> str:
 
 
 def format_span(later: datetime, earlier: datetime) -> str:
-    """The time between two moments, beyond two minutes in whole minutes.
+    """The time between two moments, as `format_roughly`."""
+    return format_roughly((later - earlier).total_seconds())
 
-    >>> format_span(datetime(2026, 1, 1, 12, 9, 47), datetime(2026, 1, 1, 12))
-    '9m'
+
+def format_roughly(seconds: float) -> str:
+    """A duration in whole minutes: what is read again each second shall not change each second.
+
+    >>> format_roughly(587.0), format_roughly(9.9)
+    ('9m', 'a minute')
     """
-    seconds = max(0, int((later - earlier).total_seconds()))
-    return format_duration(seconds - seconds % 60 if seconds >= 120 else seconds)
+    return format_duration(seconds // 60 * 60) if seconds >= 120 else "a minute"
 
 
 def _number(count: int) -> str:

@@ -15,6 +15,7 @@ from peerd.store.queue_states import QueueState
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import WHOLE, Duration, QueueName, RequestBody
 from peerd.web.problems import documented
+from peerd.web.routes.statistics_models import QueueWaitView
 
 router = APIRouter(prefix="/queues", tags=["queues"])
 ERRORS = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -63,6 +64,12 @@ class Kicked(BaseModel):
 async def list_queues(client: AioClientDependency) -> list[QueueView]:
     """All queues that have tasks, or were ever served or paused."""
     return [QueueView.of(state) for state in await client.queues.list()]
+
+
+@router.get("/{queue:path}/why", responses=ERRORS)
+async def why(queue: QueueName, client: AioClientDependency) -> QueueWaitView:
+    """Why tasks of a queue wait, and when they are gone, at the rate of the last ten minutes."""
+    return QueueWaitView.of(await client.queues.why(queue))
 
 
 @router.post("/{queue:path}/pause", status_code=HTTPStatus.NO_CONTENT, responses=ERRORS, response_class=Response)

@@ -138,6 +138,22 @@ class FindingView(ValueView):
     about: dict[str, str] = Field(description="Where to look, by kind.", examples=[{"node": "video-2"}])
 
 
+class ProspectView(ValueView):
+    """How the number of waiting tasks of a queue changes."""
+
+    waiting: int
+    per_minute: float = Field(description="More tasks each minute; less than 0: fewer.")
+    seconds: float = Field(description="Over which that was measured.")
+    gone_in: float | None = Field(description="Seconds until none waits, at this rate; null: there are more and more.")
+
+
+class QueueWaitView(ValueView):
+    """Why tasks of a queue wait, and the estimate of their end, where there can be one."""
+
+    reasons: list[FindingView]
+    prospect: ProspectView | None
+
+
 class OverviewView(ValueView):
     """Whether all is well, and the figures of the last ten minutes."""
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import msgspec
 from starlette.responses import Response
 
 from peerd.domain.lifecycle import Status
-from peerd.store.limits.definitions import LimitState
-from peerd.store.queue_states import QueueState
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, read_charts
 from peerd.web.pages.subjects import Subject
@@ -18,14 +15,6 @@ from peerd.web.pages.url_query import UrlQuery
 
 NEXT_TASKS: Final = 10
 COLUMNS: Final = (Status.PENDING, Status.WORKING, Status.SCHEDULED, Status.FAILURE, Status.BURIED, Status.WAITING)
-
-
-class WaitReason(msgspec.Struct, frozen=True):
-    """Why tasks of a queue wait, and where to look."""
-
-    text: str
-    label: str = ""
-    address: str = ""
 
 
 async def show_queues(page: PageRequest) -> Response:
@@ -41,8 +30,9 @@ async def show_queue(page: PageRequest) -> Response:
     span = page.query.get("span", "1h")
     span = span if span in SPANS else "1h"
     client = page.client
-    queues, limits, following, charts = await asyncio.gather(
+    queues, wait, limits, following, charts = await asyncio.gather(
         page.read("queues", client.queues.list),
+        page.read(("why", name), lambda: client.queues.why(name)),
         page.read(("limits", name), lambda: client.limits.list(name)),
         page.read(
             ("next of", name),
@@ -61,39 +51,13 @@ async def show_queue(page: PageRequest) -> Response:
         limits=limits,
         following=following.items,
         charts=charts,
-        reasons=reasons_of(name, state, limits),
+        wait=wait,
         columns=COLUMNS,
         span=span,
         spans=SPANS,
         actions=page.actions.of(Subject.QUEUE, page.actor, *verbs),
         live=UrlQuery((("type", "queue"), ("type", "task"), ("queue", name))).text,
     )
-
-
-def reasons_of(name: str, state: QueueState | None, limits: list[LimitState]) -> list[WaitReason]:
-    """What keeps tasks of a queue from being claimed, the most certain first; empty where none waits."""
-    if state is None or not state.counts.get(Status.PENDING, 0):
-        return []
-    found: list[WaitReason] = []
-    if state.paused:
-        found.append(WaitReason("The queue is paused.", "Resume", Subject.QUEUE.action(name, "resume")))
-    if not state.known:
-        found.append(WaitReason("No worker process has ever served this queue.", "Processes", "/processes"))
-    for limit in limits:
-        if limit.key != "*" and not limit.allows(limit.running_now or 0, limit.starts_now or 0):
-            whose = f"the key {limit.key}" if limit.key else "the queue"
-            found.append(WaitReason(f"The limit of {whose} is reached.", "Limits", "/limits"))
-        if limit.full_keys:
-            found.append(
-                WaitReason(f"The limit of each key is reached by {limit.full_keys} keys.", "Limits", "/limits")
-            )
-    if not found and state.counts.get(Status.WORKING, 0):
-        text = "All slots of its workers are taken: more processes or nodes would run more of it."
-        found.append(WaitReason(text, "Nodes", "/nodes"))
-    if not found:
-        text = "No process that serves it has claimed them: is a node active, and not draining?"
-        found.append(WaitReason(text, "Nodes", "/nodes"))
-    return found
 
 
 async def show_limits(page: PageRequest) -> Response:

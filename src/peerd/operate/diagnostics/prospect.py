@@ -1,0 +1,90 @@
+"""When the waiting tasks of a queue are gone, if it goes on as in the last minutes: an estimate, said as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from peerd.domain.lifecycle import Status
+from peerd.domain.masking import Masker
+from peerd.operate.diagnostics.finding import Finding, mask_findings
+from peerd.operate.diagnostics.waiting import format_roughly, later_tasks, unknown_handlers, why_tasks_wait
+from peerd.store.schema.sql_clock import now
+from peerd.store.statistics.depths import DepthPoint, list_depths
+from peerd.store.statistics.steps import SAMPLE
+
+WINDOW: Final = 600.0
+"""Seconds that are looked back."""
+SHORTEST: Final = 60.0
+"""Seconds over which a rate is measured, at the least."""
+LATEST: Final = 120.0
+"""Seconds after which the last sample tells nothing of now."""
+MOST_POINTS: Final = 500
+
+
+class Prospect(msgspec.Struct, frozen=True, kw_only=True):
+    """How the number of waiting tasks changes.
+
+    Attributes:
+        waiting: tasks at the latest sample.
+        per_minute: how many more there are each minute; less than 0: fewer.
+        seconds: over which that was measured.
+        gone_in: seconds until none waits, at this rate; None: there are more and more.
+    """
+
+    waiting: int
+    per_minute: float
+    seconds: float
+    gone_in: float | None
+
+    @property
+    def sentence(self) -> str:
+        """For people.
+
+        >>> Prospect(waiting=31, per_minute=-2.1, seconds=480.0, gone_in=886.0).sentence
+        '31 wait: gone in about 14m, if they go on falling by 2.1/min, as in the last 8m'
+        """
+        over = f"as in the last {format_roughly(self.seconds)}"
+        if self.gone_in is None:
+            return f"{self.waiting:,} wait: they grow by {self.per_minute:,.1f}/min, {over}"
+        end = f"gone in about {format_roughly(self.gone_in)}"
+        return f"{self.waiting:,} wait: {end}, if they go on falling by {-self.per_minute:,.1f}/min, {over}"
+
+
+class QueueWait(msgspec.Struct, frozen=True, kw_only=True):
+    """Why tasks of a queue wait; and the estimate of their end, where there can be one."""
+
+    reasons: list[Finding]
+    prospect: Prospect | None
+
+
+def explain_wait(connection: Connection, queue: str, masker: Masker | None) -> QueueWait:
+    """What keeps the tasks of a queue, those included whose time has not come, and when none waits."""
+    found = [*why_tasks_wait(connection, queue), *unknown_handlers(connection, queue), *later_tasks(connection, queue)]
+    moment = connection.execute(sa.select(now())).scalar_one()
+    points = list_depths(connection, SAMPLE, moment - timedelta(seconds=WINDOW), queue, MOST_POINTS)
+    return QueueWait(reasons=mask_findings(found, masker), prospect=prospect_of(points, moment))
+
+
+def prospect_of(points: Sequence[DepthPoint], moment: datetime) -> Prospect | None:
+    """The prospect by the samples of a queue, the newest last: since their peak, if they have fallen since then.
+
+    So a thousand tasks that were put five minutes ago are no growth. None: the samples do not tell.
+    """
+    pending = [point for point in points if point.status is Status.PENDING]
+    if not pending or any(point.at_least for point in pending) or (moment - pending[-1].at).total_seconds() > LATEST:
+        return None
+    last = pending[-1]
+    peak = max(pending, key=lambda point: (point.count, point.at))
+    first = peak if peak is not last else pending[0]
+    seconds = (last.at - first.at).total_seconds()
+    change = last.count - first.count
+    if seconds < SHORTEST or not change:
+        return None
+    gone_in = -last.count * seconds / change if change < 0 else None
+    return Prospect(waiting=last.count, per_minute=60 * change / seconds, seconds=seconds, gone_in=gone_in)
