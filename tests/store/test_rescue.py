@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
@@ -17,6 +19,8 @@ from peerd.store.maintenance.rescue import RESERVATION_LABEL, RescuedTask, event
 from peerd.store.nodes import processes
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.statistics.reading import sum_tiles
+from peerd.store.statistics.steps import MINUTE, tiles
 from peerd.store.tasks import actions
 from tests.store.job_steps import put, reserve_one
 from tests.store.world import World, at_once
@@ -34,6 +38,22 @@ def test_rescuers_everywhere_at_once_rescue_each_task_once(world: World) -> None
     ids = [one.task_id for answer in [*answers, remaining] for one in answer]
     assert len(ids) == len(set(ids)) == 40
     assert world.attempt_rows() == 40
+    assert lost_attempts(world) == {"failed": 40}
+
+
+def lost_attempts(world: World) -> dict[str, int]:
+    """The failures in the time series, by their outcome."""
+    rows = world.read(sum_tiles, tiles(datetime.now(UTC) - timedelta(minutes=5), datetime.now(UTC), MINUTE), ("queue",))
+    return {name: count for name, count in rows.get(("q",), AttemptTotals()).outcomes.items() if count}
+
+
+def test_a_crash_is_a_failure_in_the_time_series_and_a_stop_is_none(world: World) -> None:
+    world.add(max_attempts=1)
+    for crashed, expected in ((False, dict[str, int]()), (True, {"dead": 1})):
+        task = world.take_one()
+        assert task.process_id is not None
+        world.run(rescue.release_tasks_of_process, task.process_id, "SIGABRT", crashed=crashed)
+        assert lost_attempts(world) == expected
 
 
 def test_a_row_that_was_set_to_working_by_hand_does_not_stop_the_rescue(world: World) -> None:

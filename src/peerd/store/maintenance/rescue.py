@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,8 +20,9 @@ from peerd.store.connection.galera import wait_for_sync
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import processes, tasks
+from peerd.store.statistics.buckets import LostAttempt, count_lost_attempts
 from peerd.store.tasks.conditions import by_index, is_working, status_is
-from peerd.store.tasks.rows import BATCH, lock_tasks, update_tasks, values_of_release
+from peerd.store.tasks.rows import BATCH, lock_tasks, to_whole_number, update_tasks, values_of_release
 
 WORKING_STATUSES = sources(TaskEvent.RESCUE)
 
@@ -137,6 +139,10 @@ def _working_ids(connection: Connection, condition: sa.ColumnElement[bool], limi
     return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
 
 
+def _outcome_of(verdict: TaskTransition) -> str:
+    return "dead" if verdict.event is TaskEvent.DIE else "failed"
+
+
 def _release(connection: Connection, locked: Sequence[Task], cause: str) -> list[RescuedTask]:
     moment = database_now(connection)
     return _take_back(connection, locked, lambda task: transition_after(task, Released(cause), moment))
@@ -151,6 +157,13 @@ def _take_back(
 ) -> list[RescuedTask]:
     judged = [(task, verdict_on(task)) for task in locked if task.deadline_at is None]
     apply_verdicts(connection, judged, crashed=crashed)
+    lost = Counter(
+        LostAttempt(task.queue, task.name or "", to_whole_number(task.worker_node_id), _outcome_of(verdict))
+        for task, verdict in judged
+        if verdict.counted
+    )
+    if lost:
+        count_lost_attempts(connection, lost)
     reserved = [task.id for task in locked if task.deadline_at is not None]
     update_tasks(connection, reserved, status_is(*WORKING_STATUSES), **values_of_release())
     rescued = [RescuedTask(task.id, verdict.event, verdict.label) for task, verdict in judged]

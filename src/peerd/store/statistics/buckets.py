@@ -2,7 +2,8 @@
 
 A row counts the attempts of one handler that ended within one bucket of time in one process, so no two processes write
 the same row. Its numbers are absolute and only grow, and a write keeps the greater ones: written twice, late, or in
-another order, it counts once. The coarser rows are sums of such numbers, and only grow, too.
+another order, it counts once. The coarser rows are sums of such numbers, and only grow, too. Attempts whose process has
+died are added to a row of their own.
 
 The statement's text holds the numbers: a row has more than a hundred, and to bind each of them would take SQLAlchemy
 and the drivers longer than the database needs for the statement.
@@ -11,18 +12,21 @@ and the drivers longer than the database needs for the statement.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
 from peerd.domain.histogram import BIN_COUNT, Histogram
+from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant
 from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
-from peerd.store.tasks.rows import batches, to_whole_number
+from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.tasks.rows import batches, insert_if_absent, to_whole_number
 
 ROWS_OF_A_STATEMENT: Final = 250
 KEY: Final = tuple(column.name for column in statistics.primary_key)
@@ -33,7 +37,10 @@ _RUN_SUM: Final = _WAIT_BINS + BIN_COUNT
 
 
 class BucketRow(NamedTuple):
-    """A row of the table: its key, and the attempts of it. ``process_id`` 0 is all processes of a node."""
+    """A row of the table: its key, and the attempts of it.
+
+    ``process_id`` 0 is all processes of a node; in a row of a minute, those that have died.
+    """
 
     step: int
     at: datetime
@@ -42,6 +49,15 @@ class BucketRow(NamedTuple):
     node_id: int
     process_id: int
     totals: AttemptTotals
+
+
+class LostAttempt(NamedTuple):
+    """An attempt whose process has died; the outcome is ``failed``, or ``dead`` as the last one."""
+
+    queue: str
+    name: str
+    node_id: int
+    outcome: str
 
 
 def write_buckets(connection: Connection, rows: Iterable[BucketRow]) -> int:
@@ -57,6 +73,23 @@ def write_buckets(connection: Connection, rows: Iterable[BucketRow]) -> int:
         connection.exec_driver_sql(f"{head} {values} {tail}", tuple(parameters))
         written += len(piece)
     return written
+
+
+def count_lost_attempts(connection: Connection, lost: Mapping[LostAttempt, int]) -> None:
+    """Add attempts whose process has died, in the transaction that takes their tasks back, so that each counts once.
+
+    They are in rows of no process, which nothing else writes, since the process may have written its own.
+    """
+    at = bucket_start(connection.execute(sa.select(now())).scalar_one(), MINUTE)
+    keys = sorted({one[:3] for one in lost})  # in one order, so that two sessions do not wait for each other
+    for piece in batches(keys, rows=ROWS_OF_A_STATEMENT):
+        rows = [dict(zip(KEY, (MINUTE, at, *key, 0), strict=True)) | dict.fromkeys(COUNTERS, 0) for key in piece]
+        insert_if_absent(connection, statistics, rows, key=KEY)
+    for attempt, count in sorted(lost.items()):
+        values = zip(KEY, (MINUTE, at, *attempt[:3], 0), strict=True)
+        row = [statistics.c[name] == value for name, value in values]
+        column = statistics.c[attempt.outcome]
+        connection.execute(sa.update(statistics).where(*row).values({column: column + count}))
 
 
 def counters_of(totals: AttemptTotals) -> list[int | float]:
