@@ -87,13 +87,11 @@ class Open:
         page = context.new_page()
         page.set_default_timeout(20_000)
         self._opened.append(page)
-        failures: list[str] = []
+        failures = ["Failed to load resource"] if may_fail else []  # requests of this page are made to fail
         page.on("console", lambda message: self._on_console(message, failures))
         page.on("pageerror", lambda error: self._problems.append(f"error: {error}"))
         page.on("request", self._on_request)
         page.goto(path)
-        if may_fail:  # requests of this page are made to fail
-            failures.append("Failed to load resource")
         return page
 
     def close(self) -> None:

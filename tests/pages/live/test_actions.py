@@ -22,6 +22,7 @@ from peerd.web.pages.dashboard import ACTIONS
 from peerd.web.pages.subjects import Subject
 from tests.pages.live.conftest import PHONE, Open
 from tests.pages.live.studio import WITHIN, Studio
+from tests.pages.live.visible import assert_seen
 from tests.web.access_world import bearer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -251,7 +252,7 @@ def carry_out(open_page: Open, studio: Studio, action_id: str, *, javascript: bo
     eventually(lambda: button.count() or not page.reload(), timeout=WITHIN, message=action_id)
     assert button.inner_text().strip() == action.label
     confirm(page, button, case.given)
-    expect(page.locator(".notice").first).to_contain_text(case.notice)
+    assert_seen(page, case.notice)
     eventually(lambda: case.is_done(studio, key), timeout=WITHIN, message=action_id)
     if "/nodes/request/" in page.url and javascript:  # the page is live
         expect(page.locator("#request .chip", has_text="done")).to_be_visible(timeout=1000 * WITHIN)

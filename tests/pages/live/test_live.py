@@ -12,6 +12,7 @@ from peerd.testing import eventually
 from tests.pages.live.conftest import Open
 from tests.pages.live.studio import WITHIN, Studio
 from tests.pages.live.test_users import log_in
+from tests.pages.live.visible import assert_seen
 
 pytestmark = pytest.mark.slow
 SOON: Final = 20_000
@@ -92,6 +93,7 @@ def test_a_page_that_loses_its_server_says_so_and_comes_back(open_page: Open, st
     expect(page.locator("#live-state")).to_have_text("live", timeout=SOON)
     page.context.set_offline(True)
     expect(page.locator("#lost")).to_contain_text("does not answer", timeout=2 * SOON)
+    assert_seen(page, "The server does not answer. What you see is old. Since ")
     page.context.set_offline(False)
     expect(page.locator("#lost")).to_be_hidden(timeout=2 * SOON)
     studio.client.enqueue(f"back-{page.evaluate('() => Date.now()')}", name="x", start_in="5h")

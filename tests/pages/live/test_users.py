@@ -11,6 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.pages.live.conftest import Open
 from tests.pages.live.studio import Studio
 from tests.pages.live.test_actions import confirm
+from tests.pages.live.visible import assert_seen
 from tests.web.access_world import PASSWORD
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ def test_users_and_tokens(open_page: Open, studio: Studio, admin: str) -> None:
     for name, value in (("current", PASSWORD), ("new", "a longer pass phrase")):
         page.locator(f"[name={name}]").fill(value)
     page.get_by_role("button", name="Change the password").click()
-    expect(page.locator(".notice")).to_contain_text("Your password was changed")
+    assert_seen(page, "Your password was changed. Your other sessions have ended.")
     page.get_by_role("button", name="Log out").click()
     expect(page.locator("h1")).to_have_text("Log in")
 
@@ -69,7 +70,7 @@ def test_users_and_tokens(open_page: Open, studio: Studio, admin: str) -> None:
 def test_a_login_that_fails_or_ends_is_said_on_a_live_page(open_page: Open, studio: Studio, admin: str) -> None:
     page = open_page("/", may_fail=True, javascript=False)
     log_in(page, admin, "wrong password")
-    expect(page.locator(".card .problem")).to_be_visible()
+    assert_seen(page, "the name or the password is wrong")
     expect(page.locator("h1")).to_have_text("Log in")
     log_in(page, admin)
     expect(page.locator("h1")).to_have_text("Overview")
@@ -78,3 +79,4 @@ def test_a_login_that_fails_or_ends_is_said_on_a_live_page(open_page: Open, stud
     expect(page.locator("#live-state")).to_have_text("live", timeout=20_000)
     studio.client.users.set_password(admin, "changed by another admin")
     expect(page.locator("#lost")).to_contain_text("Your login has ended", timeout=40_000)
+    assert_seen(page, "Your login has ended. Load the page again to log in.")
