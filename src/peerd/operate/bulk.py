@@ -87,7 +87,8 @@ class BulkOperations(OperationGroup[Mode]):
         Args:
             action: what is done to each task.
             tasks: the filter.
-            digest: of a preview of the same action and filter; without it, the tasks are those that meet it now.
+            digest: of a preview of the same filter and an action of the same name; without it, the tasks are those that
+                meet the filter now.
             most: tasks that are acted on at the most, in the order of `TaskOperations.page`.
             all_tasks: allow a filter without conditions.
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Final, Literal
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from peerd import Client
+from peerd.testing import eventually
+from tests.pages.addresses import NODE
 from tests.pages.live.conftest import Open
 from tests.pages.live.visible import assert_seen
 
@@ -57,3 +60,39 @@ def test_each_message_is_seen(browser: Browser, address: str, client: Client, th
             page.locator(target).first.click()
         assert_seen(page, text)
         open_page.close()
+
+
+def carry_out(client: Client, bulk_id: int) -> None:
+    eventually(lambda: client.bulk.carry_out(bulk_id).has_ended)
+
+
+def test_a_bulk_action_moves_the_tasks_of_its_filter(browser: Browser, address: str, client: Client) -> None:
+    pinned = [client.enqueue("films", name="cut", node=NODE) for _ in range(2)]
+    other = client.enqueue("films", name="cut")
+    open_page = Open(browser, address)
+    page = open_page(f"/tasks?queue=films&node={quote(NODE)}", may_fail=True)
+    page.get_by_role("link", name="With all that the filter finds…").click()
+    page.locator("#verb").select_option("move")
+    page.get_by_role("button", name="Preview").click()
+    assert_seen(page, "Move to a node: 2 tasks")
+    expect(page.locator("#field-to_node")).to_have_value("")
+    page.locator("button.primary").click()
+    assert_seen(page, "Bulk action 2 has begun.")
+    carry_out(client, 2)
+    assert [client.tasks.get(job.id).node_id for job in pinned] == [None, None]
+
+    page.goto("/tasks?queue=films&where=priority>=0")
+    page.get_by_role("link", name="With all that the filter finds…").click()
+    page.locator("#verb").select_option("requeue")
+    page.get_by_role("button", name="Preview").click()
+    for queue, told in (("no queue!", "'no queue!' is not"), ("attic", "Bulk action 3 has begun.")):
+        assert_seen(page, "queue films")
+        assert_seen(page, "Move to a queue: 3 tasks")
+        page.locator("#field-to_queue").fill(queue)
+        page.locator("button.primary").click()
+        assert_seen(page, told)
+    carry_out(client, 3)
+    assert {client.tasks.get(job.id).queue for job in (*pinned, other)} == {"attic"}
+
+    expect(page.locator("main a.button")).to_have_count(0, timeout=SOON)  # nothing is to be paused
+    open_page.close()

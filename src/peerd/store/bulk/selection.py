@@ -19,7 +19,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.bulk import MOST_COUNTED, BulkPreview, TaskAction, check_status, encode_action, event_of
+from peerd.domain.bulk import MOST_COUNTED, BulkPreview, TaskAction, action_tag, check_status, event_of
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status, sources
 from peerd.domain.task import EARLIEST, Task
@@ -32,7 +32,7 @@ from peerd.store.tasks.pages import EntryPlace, sections_of, walk_sections
 from peerd.store.tasks.rows import BATCH, SMALL_COLUMNS, by_id_only, to_task
 
 EXAMPLES: Final = 5
-NO_DIGEST: Final = "it is not of a preview of this action and this filter; preview them again"
+NO_DIGEST: Final = "it is of a preview of another action, or of another filter; preview this one, and give its digest"
 PREVIEW_TIME: Final = 2.0
 """Seconds after which a preview says that there may be more."""
 
@@ -111,10 +111,9 @@ class PreviewDigest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 def request_digest(action: TaskAction, fields: Mapping[str, Any]) -> str:
-    """A digest of an action and a filter."""
-    return blake2b(
-        msgspec.json.encode([encode_action(action), dict(sorted(fields.items()))]), digest_size=12
-    ).hexdigest()
+    """A digest of an action's name and a filter, which decide for which tasks it is; a node or a queue does not."""
+    asked = [action_tag(action), dict(sorted(fields.items()))]
+    return blake2b(msgspec.json.encode(asked), digest_size=12).hexdigest()
 
 
 def preview_bulk(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
 from peerd.domain.bulk import (
+    RESTRICTED_TO,
     BulkBury,
     BulkCancel,
     BulkChange,
@@ -46,18 +47,19 @@ PRIORITY: Final = FormField(name="priority", label="Priority", kind="number", is
 ALL_TASKS: Final = FormField(
     name="all_tasks", label="I mean all tasks", kind="switch", hint="The filter has no conditions."
 )
+TO_QUEUE: Final = msgspec.structs.replace(QUEUE, name="to_queue", label="To the queue")
 FIELDS: Final[dict[str, tuple[FormField, ...]]] = {
     "retry": (),
     "cancel": (REASON,),
     "snooze": (DURATION,),
     "move": (),
-    "requeue": (QUEUE,),
+    "requeue": (TO_QUEUE,),
     "change": (PRIORITY,),
     "kick": (),
     "bury": (),
     "delete": (),
 }
-"""What each action asks for, beside the node of a move."""
+"""What each action asks for, beside the node of a move. None has the name of a field of the filter in the same form."""
 LABELS: Final = {
     "retry": "Retry",
     "cancel": "Cancel",
@@ -73,8 +75,8 @@ MAKERS: Final[dict[str, Callable[[Mapping[str, str]], TaskAction]]] = {
     "retry": lambda _: BulkRetry(),
     "cancel": lambda given: BulkCancel(given.get("reason", "").strip() or "canceled by hand"),
     "snooze": lambda given: BulkSnooze(_seconds(given.get("duration", ""))),
-    "move": lambda given: BulkMove(given.get("node", "").strip() or None),
-    "requeue": lambda given: BulkMoveToQueue(given.get("queue", "").strip()),
+    "move": lambda given: BulkMove(given.get("to_node", "").strip() or None),
+    "requeue": lambda given: BulkMoveToQueue(given.get("to_queue", "").strip()),
     "change": lambda given: BulkChange(priority=whole_number("priority", given.get("priority", ""))),
     "kick": lambda _: BulkKick(),
     "bury": lambda _: BulkBury(),
@@ -172,7 +174,10 @@ def _ids(fields: list[tuple[str, str]]) -> list[int]:
 
 
 async def _fields(page: PageRequest, verb: str) -> tuple[FormField, ...]:
-    return await node_fields(ActionCall(page.client, "", {})) if verb == "move" else FIELDS[verb]
+    if verb != "move":
+        return FIELDS[verb]
+    [node] = await node_fields(ActionCall(page.client, "", {}))
+    return (msgspec.structs.replace(node, name="to_node", label="To the node"),)
 
 
 # ---------------------------------------------------------------- all that a filter finds
@@ -218,7 +223,7 @@ async def _bulk_form(
     has_conditions = wanted != TaskFilter()
     preview = None
     try:
-        action = MAKERS[verb](values or _defaults(verb))
+        action = MAKERS[verb](_defaults(page, verb))  # for which tasks it is does not depend on what is asked for
         preview = await page.client.bulk.preview(action, wanted, all_tasks=True, within=PREVIEW_TIME)
     except (InvalidFilter, InvalidTask, IllegalTransition, NodeNotFound) as error:
         problem = problem or str(error)
@@ -228,7 +233,7 @@ async def _bulk_form(
         "Bulk action",
         HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
         filter_query=query.with_mapping(dict.fromkeys(("verb", "preview"))),
-        conditions=_in_words(wanted),
+        conditions=_in_words(msgspec.structs.asdict(wanted)),
         verb=verb,
         labels=LABELS,
         fields=fields if has_conditions else (*fields, ALL_TASKS),
@@ -238,14 +243,16 @@ async def _bulk_form(
     )
 
 
-def _defaults(verb: str) -> dict[str, str]:
-    defaults = {"requeue": {"queue": "queue"}, "change": {"priority": "0"}}.get(verb, {})
+def _defaults(page: PageRequest, verb: str) -> dict[str, str]:
+    own_queue = next(iter(page.actor.queues or ()), "queue")
+    defaults = {"requeue": {"to_queue": own_queue}, "change": {"priority": "0"}}.get(verb, {})
     return {field.name: field.value for field in FIELDS[verb]} | defaults
 
 
-def _in_words(wanted: TaskFilter) -> list[str]:
-    given = msgspec.structs.asdict(wanted)
-    return [f"{name} {value}" for name, value in given.items() if value and name != "where"] + list(wanted.where)
+def _in_words(fields: Mapping[str, Any]) -> list[str]:
+    """The conditions of a filter, one by one."""
+    alone = [f"{name} {value}" for name, value in fields.items() if value and isinstance(value, str)]
+    return [*alone, *(f"queue {queue}" for queue in fields.get(RESTRICTED_TO, ())), *(fields.get("where") or ())]
 
 
 async def show_bulks(page: PageRequest) -> Response:
@@ -259,7 +266,7 @@ async def show_bulk(page: PageRequest) -> Response:
     bulk_id: int = page.request.path_params["key"]
     bulk = await page.read(("bulk", bulk_id), lambda: page.client.bulk.get(bulk_id))
     has_manager = bulk.has_ended or await page.read("has manager", page.client.bulk.has_manager)
-    verbs = [] if bulk.has_ended else ["resume" if bulk.state == "paused" else "pause", "cancel"]
+    verbs = ("resume" if bulk.state == "paused" else "pause", "cancel")
     return page.render(
         "bulk.html",
         f"Bulk action {bulk_id}",
@@ -267,7 +274,8 @@ async def show_bulk(page: PageRequest) -> Response:
         arguments={
             name: value for name, value in json.loads(msgspec.json.encode(bulk.action)).items() if name != "type"
         },
-        actions=page.actions.of(Subject.BULK, page.actor, *verbs),
+        conditions=_in_words(bulk.filter),
+        actions=[] if bulk.has_ended else page.actions.of(Subject.BULK, page.actor, *verbs),
         has_manager=has_manager,
         live="type=queue",
     )
