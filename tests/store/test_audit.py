@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd import Actor, Client, NotPermitted
+from peerd import Actor, Client, NotPermitted, TaskFilter
 from peerd.domain.access import ALL_RIGHTS, ActorKind
 from peerd.domain.bulk import BulkRetry
 from peerd.domain.errors import InvalidFilter, NodeUnreachable
@@ -25,6 +25,7 @@ from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resuma
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
 from peerd.store.schema.tables import file_copies, files
+from peerd.testing import eventually
 from tests.store.file_steps import Catalogue
 from tests.store.plans import analyze, problems_of_plans
 from tests.store.world import World
@@ -36,9 +37,17 @@ READING = {
     "now",
     "examine",
     *(f"tasks.{name}" for name in ("list", "page", "recent", "get", "find", "attempts", "counts")),
-    *("tasks.logs", "tasks.last_logs", "tasks.stack", "nodes.get", "nodes.state", "nodes.get_request"),
+    *(
+        "tasks.logs",
+        "tasks.last_logs",
+        "tasks.search_logs",
+        "tasks.stack",
+        "nodes.get",
+        "nodes.state",
+        "nodes.get_request",
+    ),
     *("bulk.preview", "bulk.list", "bulk.get", "bulk.has_manager"),
-    *(f"statistics.{name}" for name in ("summary", "series", "depths", "overview")),
+    *(f"statistics.{name}" for name in ("summary", "series", "errors", "depths", "counts", "overview")),
     *("queues.list", "queues.why", "queues.is_known", "limits.list", "nodes.list", "nodes.processes", "nodes.loads"),
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
@@ -329,6 +338,10 @@ def test_large_and_strange_arguments_are_bounded(world: World) -> None:
 def test_entries_are_found_by_filters_and_purged_by_their_age(world: World) -> None:
     client = prepare(world)
     ann = client.acting_as(API_ACTOR)
+    task = world.task_in(Status.DEAD)
+    bulk = client.bulk.create(BulkRetry(), TaskFilter(status="dead"))
+    eventually(lambda: client.bulk.carry_out(bulk.id).has_ended)
+    client.tasks.cancel(task)
     for _ in range(3):
         client.queues.pause("a")
         ann.queues.pause("b")
@@ -336,11 +349,14 @@ def test_entries_are_found_by_filters_and_purged_by_their_age(world: World) -> N
         ({"actor": "ann"}, 3),
         ({"target": "a", "target_kind": "queue"}, 3),
         ({"operation_name": "queues"}, 0),
-        ({"limit": 4, "after": client.audit.page(limit=4).next}, 2),
+        ({"target": str(task)}, 2),
+        ({"target": str(task), "target_kind": "task"}, 2),
+        ({"target": str(task), "target_kind": "node"}, 0),
+        ({"limit": 4, "after": client.audit.page(limit=4).next}, 4),
     ]
     assert [len(client.audit.page(**wanted).items) for wanted, _ in filters] == [count for _, count in filters]
     world.execute(audit_table.update().where(audit_table.c.target == "a").values(at=seconds_from_now(-7200.0)))
-    assert len(client.audit.page(since="1h").items) == 3
+    assert len(client.audit.page(since="1h").items) == 5
     assert [world.run(purge_entries, 3600.0, 2) for _ in range(3)] == [2, 1, 0]
     for wrong in ("x", "-1", "9" * 30):
         with pytest.raises(InvalidFilter):

@@ -51,7 +51,7 @@ SINGLE: dict[str, tuple[TaskAction, Callable[..., None]]] = {
     "kick": (BulkKick(), actions.kick),
 }
 OWN = {"id", "unique_key", "worker_started_at", "checked_at", "created_at", "updated_at"}
-OWN |= {"finished_at", "start_at", "finish_at"}
+OWN |= {"finished_at", "start_at", "finish_at", "bulk_id"}
 """Columns that differ between two tasks to which the same has happened, or that are a moment of the action."""
 
 
@@ -76,6 +76,8 @@ def assert_effects_are_the_same(world: World, name: str, action: TaskAction, sin
     for status, one, other in pairs:
         if status in sources(event_of(action)):
             world.run(single, one)
+            done = world.find(other)
+            assert done is None or done.bulk_id == bulk.id, (name, status)
         else:
             with pytest.raises(IllegalTransition):
                 world.run(single, one)

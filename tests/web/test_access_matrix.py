@@ -34,7 +34,7 @@ OPERATIONS: dict[tuple[Right, int], str] = {
         now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.search_logs tasks.counts
         bulk.list
         bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
-        statistics.series statistics.errors alerts.list""",
+        statistics.series statistics.errors statistics.counts alerts.list""",
     (VIEW, 403): """
         examine bulk.preview queues.is_known queues.why nodes.state nodes.get_request schedules.list schedules.get
         schedules.runs schedules.get_run schedules.get_runs statistics.depths statistics.overview files.overview

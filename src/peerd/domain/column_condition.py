@@ -33,7 +33,7 @@ INTEGER_COLUMNS: Final = (
         "worker_node_id",
         "process_id",
     ),
-    *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks"),
+    *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "bulk_id"),
 )
 NUMBER_COLUMNS: Final = ("timeout", "progress")
 TIME_COLUMNS: Final = (

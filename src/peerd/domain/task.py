@@ -40,7 +40,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     ``deadline_at`` is not None exactly while a queue client holds the task; it has ``ttr`` seconds after each touch.
     ``delay`` is the last one that a queue client gave, in seconds; the counters after it are None in place of 0. Tasks
-    that a worker has claimed come without these, which no handler needs.
+    that a worker has claimed come without these, which no handler needs. ``bulk_id`` is the last bulk action on it.
     """
 
     id: int
@@ -81,6 +81,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     releases: int | None = None
     buries: int | None = None
     kicks: int | None = None
+    bulk_id: int | None = None
 
     @cached_property
     def json(self) -> object:
@@ -89,6 +90,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return json.loads(self.body if self.body is not None else self.body_bytes or b"null")
         except (ValueError, RecursionError):
             return None
+
+    @property
+    def attempts_made(self) -> int:
+        """With the one that runs or has succeeded, which the column does not count."""
+        return self.attempts + (self.status in {Status.WORKING, Status.DONE})
 
     @property
     def finished(self) -> bool:

@@ -23,7 +23,7 @@ from peerd.operate.overview import read_overview
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import nodes
-from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, list_depths
+from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, latest_counts, list_depths
 from peerd.store.statistics.reading import (
     MOST_GROUPS,
     BucketFilter,
@@ -43,6 +43,7 @@ from peerd.store.statistics.steps import (
     step_for,
     tiles,
 )
+from peerd.store.tasks.counts import TaskCounts
 
 Rows = list[StatisticsRow]
 SeriesPoints = list[SeriesPoint]
@@ -168,6 +169,21 @@ class StatisticsOperations(OperationGroup[Mode]):
         elif self._actor.queues is not None:
             raise NotPermitted(self._actor.name, "statistics.depths", "it is of all queues; name one of its own")
         return Query("read", _read_depths, seconds, name)
+
+    @operation(in_queues=True)
+    def counts(self, *, queue: str | None = None) -> Query[TaskCounts]:
+        """How many tasks there are of each status, at the cost of a look: unfinished ones as of the latest sample.
+
+        Counts of unfinished tasks end at 10,000 for each queue. Of ended ones, those of the queue among the latest
+        10,000 of their status.
+
+        Args:
+            queue: only this queue's; by default those of all queues that the actor may see.
+        """
+        if queue is not None:
+            self._require_queue("statistics.counts", validation.queue(queue))
+        only = self._actor.queues if queue is None else [queue]
+        return Query("read", latest_counts, None if only is None else sorted(only))
 
     @operation
     def overview(self, *, max_wait: str | float = "1h") -> Query[Overview]:

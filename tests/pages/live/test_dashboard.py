@@ -95,4 +95,10 @@ def test_a_bulk_action_moves_the_tasks_of_its_filter(browser: Browser, address: 
     assert {client.tasks.get(job.id).queue for job in (*pinned, other)} == {"attic"}
 
     expect(page.locator("main a.button")).to_have_count(0, timeout=SOON)  # nothing is to be paused
+    page.get_by_role("link", name="Its tasks").click()
+    expect(page.locator("tr[id]")).to_have_count(3)
+    page.goto(f"/tasks/{other.id}")
+    assert_seen(page, "moved by everyone (bulk action 3)")
+    page.get_by_role("link", name="Who changed it?").click()
+    assert_seen(page, "bulk.create")
     open_page.close()

@@ -9,6 +9,8 @@ from playwright.sync_api import TimeoutError as NotInTime
 
 SEEN_WITHIN: Final = 20_000
 """Milliseconds."""
+MOST_SHIFT: Final = 1
+"""Pixels that boxes differ by rounding."""
 HIDDEN_TEXT: Final = """text => {
   const plain = one => one.textContent.replace(/\\s+/g, " ");
   const holds = one => plain(one).includes(text) && one.closest("script, style, template, .only-read") === null;
@@ -39,6 +41,39 @@ HIDDEN_TEXT: Final = """text => {
   });
   return faults.includes("") ? [] : faults;
 }"""
+LAYOUT: Final = """most => {
+  const found = [];
+  const isShown = one => one.checkVisibility({ visibilityProperty: true }) && one.closest(".only-read, .skip") === null;
+  const excess = document.documentElement.scrollWidth - innerWidth;
+  if (excess > 0) found.push(`${excess} pixels too wide`);
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    if (!node.data.trim() || !isShown(node.parentElement)) continue;
+    const svg = node.parentElement.closest("svg");
+    if (svg) {
+      range.selectNodeContents(node);
+      const [text, whole] = [range, svg].map(one => one.getBoundingClientRect());
+      if (text.left < whole.left - most || text.right > whole.right + most) found.push(`cut: ${node.data}`);
+      continue;
+    }
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]{2,24}/gu)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const lines = new Set([...range.getClientRects()].map(rect => Math.round(rect.top)));
+      if (lines.size > 1) found.push(`broken: ${word[0]}`);
+    }
+  }
+  for (const one of document.body.querySelectorAll("*")) {
+    if (!isShown(one) || one.closest("svg")) continue;
+    const style = getComputedStyle(one);
+    const isCut = ["hidden", "clip"].includes(style.overflowX) && one.scrollWidth > one.clientWidth + most;
+    const isThin = one.matches("input:not([type=checkbox]), select") && one.clientWidth < 48;
+    if (isCut || isThin) found.push(`${isCut ? "cut" : "thin"}: ${one.outerHTML.slice(0, 100)}`);
+  }
+  return found;
+}"""
 
 
 def assert_seen(page: Page, text: str) -> None:
@@ -47,3 +82,9 @@ def assert_seen(page: Page, text: str) -> None:
         page.wait_for_function(f"text => ({HIDDEN_TEXT})(text).length === 0", arg=text, timeout=SEEN_WITHIN)
     except NotInTime:
         raise AssertionError(f"{text!r} on {page.url}: {page.evaluate(HIDDEN_TEXT, text)}") from None
+
+
+def faults_of_layout(page: Page) -> list[str]:
+    """What is too wide, cut, or broken in the middle of a word, in a line each."""
+    found: list[str] = page.evaluate(LAYOUT, MOST_SHIFT)
+    return found

@@ -209,7 +209,7 @@ def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) 
             task_title(task),
             Text(task.status, STATUS_STYLES[task.status]),
             Text(describe_since(task, now), "bright_black"),
-            f"{attempts_made(task)}/{task.max_attempts or '–'}",
+            f"{task.attempts_made}/{task.max_attempts or '–'}",
             describe_node(task, names),
             describe_note(task),
         )
@@ -224,11 +224,6 @@ def describe_note(task: Task) -> str:
         percent = "" if task.progress is None else f"{task.progress:.0%} "
         return f"{percent}{first_line(task.progress_note)}".strip()
     return "" if task.status in (Status.DONE, Status.PENDING) and task.attempts == 0 else first_line(task.error)
-
-
-def attempts_made(task: Task) -> int:
-    """The column does not count an attempt that runs or has succeeded."""
-    return task.attempts + (task.status in (Status.WORKING, Status.DONE))
 
 
 def _format_between(earlier: datetime, later: datetime) -> str:
@@ -259,7 +254,7 @@ def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str
 
 def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str]]:
     crashes = f", {task.crashes} crashed their process" if task.crashes else ""
-    yield "attempts", f"{attempts_made(task)} of {task.max_attempts or 'the default of its worker'}{crashes}"
+    yield "attempts", f"{task.attempts_made} of {task.max_attempts or 'the default of its worker'}{crashes}"
     yield "priority", str(task.priority)
     if task.progress is not None:
         yield "progress", f"{task.progress:.0%} {task.progress_note or ''}"

@@ -18,7 +18,7 @@ from peerd.cli.output.formatting import (
 )
 from peerd.cli.output.live_display import render_progress_bar
 from peerd.cli.output.tables import Column, right, wide
-from peerd.cli.tasks.show import attempts_made, describe_node, describe_note, describe_since, task_title
+from peerd.cli.tasks.show import describe_node, describe_note, describe_since, task_title
 from peerd.cli.top.reading import Reading
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
@@ -119,7 +119,7 @@ def _task_rows(reading: Reading) -> list[TopRow]:
 def _task_row(task: Task, names: dict[int, str], now: datetime) -> TopRow:
     title, node, note = task_title(task), describe_node(task, names), task.progress_note or describe_note(task)
     moment = task.worker_started_at if task.status is Status.WORKING else task.finished_at or task.start_at
-    made = attempts_made(task)
+    made = task.attempts_made
     is_running = task.status is Status.WORKING
     return _row(
         str(task.id),

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.access.sessions import purge_older
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import audit
+from peerd.store.schema.tables import audit, tasks
 
 DONE: Final = "done"
 REFUSED: Final = "refused"
@@ -146,9 +146,14 @@ def purge_entries(connection: Connection, age: float, limit: int) -> int:
 
 def _conditions(connection: Connection, wanted: AuditFilter) -> list[sa.ColumnElement[bool]]:
     named = ("actor", "operation", "target_kind", "target")
-    conditions: list[sa.ColumnElement[bool]] = [
-        audit.c[field] == getattr(wanted, field) for field in named if getattr(wanted, field) is not None
-    ]
+    given = {field: getattr(wanted, field) for field in named if getattr(wanted, field) is not None}
+    bulk = _bulk_of(connection, wanted)
+    target = {} if bulk is None else {field: given.pop(field) for field in named[2:] if field in given}
+    conditions: list[sa.ColumnElement[bool]] = [audit.c[field] == value for field, value in given.items()]
+    if bulk is not None:  # by the index of targets: both are in the list, and compared whole after it
+        either = (target, {"target_kind": "bulk", "target": bulk})
+        whole = (sa.and_(*(audit.c[field] == value for field, value in one.items())) for one in either)
+        conditions += [audit.c.target.in_([one["target"] for one in either]), sa.or_(*whole)]
     if wanted.since is not None:
         young = audit.c.at >= seconds_from_now(-wanted.since)
         oldest = sa.select(audit.c.id).where(young).order_by(audit.c.at).limit(1)
@@ -156,6 +161,15 @@ def _conditions(connection: Connection, wanted: AuditFilter) -> list[sa.ColumnEl
         # By the id the walk ends where the age does; the time is compared too, for ids and times differ a little.
         conditions += [young, audit.c.id >= (0 if first is None else first - LATE_IDS)]
     return conditions
+
+
+def _bulk_of(connection: Connection, wanted: AuditFilter) -> str | None:
+    """The last bulk action on the task whose entries are wanted: its entry is one of the task, too."""
+    target = wanted.target or ""
+    if wanted.target_kind not in {None, "task"} or not (target.isascii() and target.isdecimal() and len(target) < 19):
+        return None
+    bulk_id = connection.execute(sa.select(tasks.c.bulk_id).where(tasks.c.id == int(target))).scalar()
+    return None if bulk_id is None else str(bulk_id)
 
 
 LATE_IDS: Final = 1_000

@@ -253,7 +253,7 @@ class _Chunk:
         locked = lock_tasks(connection, found, *conditions, skip_locked=True, bodies=False) if found else []
         missing = set(found) - {task.id for task in locked}
         held = self._selection.ids_among(connection, sorted(missing)) if missing else set()
-        refused = act(connection, self._bulk.action, locked) if locked else {}
+        refused = act(connection, self._bulk.action, locked, self._bulk.id) if locked else {}
         done = [task for task in locked if task.id not in refused]
         tried = set(found) if tried_again else set()
         postponed = [task_id for task_id in self._postponed if task_id not in tried] + sorted(held)

@@ -45,8 +45,8 @@ RETURNED_COLUMNS: Final = (
     "ttr",
 )
 """The columns that are read from the database, in this order."""
-UNREAD_COLUMNS: Final = ("delay", "reserves", "timeouts", "releases", "buries", "kicks")
-"""Figures of queue clients, which handlers do not need: a task that was claimed has None."""
+UNREAD_COLUMNS: Final = ("delay", "reserves", "timeouts", "releases", "buries", "kicks", "bulk_id")
+"""Figures of queue clients, and a bulk action, which handlers do not need: a task that was claimed has None."""
 BODY_BYTES_POSITION: Final = RETURNED_COLUMNS.index("body_bytes")
 CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 

@@ -135,6 +135,7 @@ tasks = _table(
     sa.Column("kicks", sa.Integer()),
     sa.Column("buried_order", sa.BigInteger()),
     mysql_generated_column("aside_queue", name_type(220), ASIDE_QUEUE),
+    sa.Column("bulk_id", sa.BigInteger()),
     enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),

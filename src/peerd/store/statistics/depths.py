@@ -9,7 +9,7 @@ one for pending tasks. Coarser rows hold the largest values of their span.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any, Final
@@ -18,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Status
+from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import depths, queues
@@ -141,6 +141,24 @@ def write_depths(connection: Connection, sample: Sequence[QueueDepth]) -> dateti
     for piece in batches(rows):
         connection.execute(sa.insert(depths), piece)
     return points[0].at
+
+
+def latest_counts(connection: Connection, only: Collection[str] | None) -> counts.TaskCounts:
+    """The tasks of some queues, or of all: unfinished ones as the latest sample has them, and the latest ended ones.
+
+    It reads a sample, and as many index entries as counting ends at for each status of ended tasks.
+    """
+    names = {ALL_QUEUES} if only is None else set(only)
+    points = [point for point in latest_depths(connection) if point.queue in names]
+    found = Counter({point.status: 0 for point in points})
+    for point in points:
+        found[point.status] += point.count
+    reached = {point.status for point in points if point.at_least}
+    for status in FINISHED:
+        ended = counts.count_ended(connection, status)
+        found[status] = sum(count for queue, count in ended.items() if only is None or queue in names)
+        reached |= {status} if sum(ended.values()) >= counts.MOST_COUNTED else set()
+    return counts.TaskCounts({status: count for status, count in found.items() if count}, frozenset(reached))
 
 
 def latest_depths(connection: Connection) -> list[DepthPoint]:

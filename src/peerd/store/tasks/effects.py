@@ -3,7 +3,8 @@
 The caller has checked that the status of each task allows the action. A running task is taken from its holder: its
 lease is raised, and the attempt that ends here is recorded. Tasks of one status become tasks of one status, so there is
 a statement for each status that occurs. It repeats the status; no expression in it may read the status, because MySQL
-computes the values of an UPDATE from left to right, from those already written.
+computes the values of an UPDATE from left to right, from those already written. ``mark`` are columns that are written
+besides, such as the bulk action that does it.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ NOTHING_LEFT = dict.fromkeys(
 """What a task loses that is run again."""
 
 
-def cancel_tasks(connection: Connection, locked: Sequence[Task], reason: str) -> None:
+def cancel_tasks(connection: Connection, locked: Sequence[Task], reason: str, **mark: Any) -> None:
     """End tasks."""
     _take_from_holders(connection, locked, "withdrawn", reason)
     for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **canceled_values(reason))
+        update_tasks(connection, ids, status_is(status), **canceled_values(reason), **mark)
 
 
-def retry_tasks(connection: Connection, locked: Sequence[Task]) -> Refusals:
+def retry_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> Refusals:
     """Let tasks run again, with all attempts, except those whose unique key a younger task has."""
     refused: dict[int, UniqueKeyTaken] = {}
     for group in _groups_of_distinct_keys(locked):
@@ -64,17 +65,20 @@ def retry_tasks(connection: Connection, locked: Sequence[Task]) -> Refusals:
                 status=_target(status, TaskEvent.RETRY),
                 lease=next_lease(tasks.c.lease),
                 **values,
+                **mark,
             )
     return refused
 
 
-def move_tasks(connection: Connection, locked: Sequence[Task], node_id: int | None, node: str | None) -> None:
+def move_tasks(
+    connection: Connection, locked: Sequence[Task], node_id: int | None, node: str | None, **mark: Any
+) -> None:
     """Pin tasks to a node, or to none."""
     _take_from_holders(connection, locked, "moved", f"moved to {node or 'any node'}")
-    _write(connection, locked, TaskEvent.MOVE, node_id=node_id, deadline_at=None)
+    _write(connection, locked, TaskEvent.MOVE, node_id=node_id, deadline_at=None, **mark)
 
 
-def move_tasks_to_queue(connection: Connection, locked: Sequence[Task], queue: str) -> Refusals:
+def move_tasks_to_queue(connection: Connection, locked: Sequence[Task], queue: str, **mark: Any) -> Refusals:
     """Put tasks into another queue, except those whose unique key a task has there."""
     refused: dict[int, UniqueKeyTaken] = {}
     moved: list[Task] = []
@@ -86,32 +90,33 @@ def move_tasks_to_queue(connection: Connection, locked: Sequence[Task], queue: s
             except UniqueKeyTaken as error:
                 refused[task.id] = error
     _take_from_holders(connection, moved, "moved", f"moved to queue {queue}")
-    _write(connection, moved, TaskEvent.MOVE, queue=queue, deadline_at=None)
+    _write(connection, moved, TaskEvent.MOVE, queue=queue, deadline_at=None, **mark)
     return refused
 
 
-def snooze_tasks(connection: Connection, locked: Sequence[Task], seconds: float) -> None:
+def snooze_tasks(connection: Connection, locked: Sequence[Task], seconds: float, **mark: Any) -> None:
     """Let tasks start after so many seconds."""
     _take_from_holders(connection, locked, "snoozed", "to be run later")
-    _write(connection, locked, TaskEvent.RESCHEDULE, start_at=seconds_from_now(seconds), deadline_at=None)
+    _write(connection, locked, TaskEvent.RESCHEDULE, start_at=seconds_from_now(seconds), deadline_at=None, **mark)
 
 
-def change_tasks(connection: Connection, locked: Sequence[Task], values: Mapping[str, Any]) -> None:
+def change_tasks(connection: Connection, locked: Sequence[Task], values: Mapping[str, Any], **mark: Any) -> None:
     """Write columns that no status or claim depends on."""
     for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **values)
+        update_tasks(connection, ids, status_is(status), **values, **mark)
 
 
-def bury_tasks(connection: Connection, locked: Sequence[Task], order: int) -> None:
+def bury_tasks(connection: Connection, locked: Sequence[Task], order: int, **mark: Any) -> None:
     """Set tasks aside."""
     _take_from_holders(connection, locked, "buried", "set aside by hand")
-    _write(connection, locked, TaskEvent.BURY, buries=raised(tasks.c.buries), buried_order=order, deadline_at=None)
+    values = {"buries": raised(tasks.c.buries), "buried_order": order, "deadline_at": None}
+    _write(connection, locked, TaskEvent.BURY, **values, **mark)
 
 
-def kick_tasks(connection: Connection, locked: Sequence[Task]) -> None:
+def kick_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> None:
     """Make tasks pending."""
     for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **kicked_values())
+        update_tasks(connection, ids, status_is(status), **kicked_values(), **mark)
 
 
 def _write(connection: Connection, locked: Sequence[Task], event: TaskEvent, **values: Any) -> None:

@@ -33,7 +33,7 @@ SMALL_COLUMNS: Final = tuple(
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
 NUMBER_COLUMNS: Final = (
     *("priority", "attempts", "max_attempts", "failures", "crashes", "timeout", "progress"),
-    *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks"),
+    *("ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "bulk_id"),
 )
 LARGEST_INTEGER: Final = 2**31 - 1
 """The largest value of a column of the type INTEGER on MySQL and PostgreSQL."""

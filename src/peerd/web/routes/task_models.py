@@ -119,13 +119,14 @@ class TaskView(BaseModel):
     releases: int | None
     buries: int | None
     kicks: int | None
+    bulk_id: str | None = Field(description="The last bulk action on it.")
 
     @classmethod
     def of(cls, task: Task, names: dict[int, str], **more: Any) -> Self:
         """The view of a row."""
         row: dict[str, Any] = {field: getattr(task, field, None) for field in cls.model_fields}
         row |= {"id": str(task.id), "lease": str(task.lease)}
-        row["process_id"] = None if task.process_id is None else str(task.process_id)
+        row |= {name: None if row[name] is None else str(row[name]) for name in ("process_id", "bulk_id")}
         row["node"] = _name_of(task.node_id, names)
         row["worker_node"] = _name_of(task.worker_node_id, names)
         return cls(**row | more)

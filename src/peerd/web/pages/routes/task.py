@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final
@@ -12,7 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from peerd.domain.access import Right
-from peerd.domain.errors import NodeRequestUnfinished, NodeUnreachable, TaskNotRunning
+from peerd.domain.bulk import BulkAction
+from peerd.domain.errors import BulkActionNotFound, NodeRequestUnfinished, NodeUnreachable, TaskNotRunning
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.web.dependencies import find_access
@@ -31,6 +33,17 @@ MOST_KEY: Final = 1_000
 """Characters of a key that is in an address."""
 STACK_TIMEOUT: Final = 10.0
 """Seconds."""
+PAST: Final = {
+    "retry": "retried",
+    "cancel": "canceled",
+    "snooze": "snoozed",
+    "move": "moved",
+    "move_to_queue": "moved",
+    "change": "changed",
+    "bury": "buried",
+    "kick": "kicked",
+}
+"""What a bulk action has done to a task."""
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -66,18 +79,20 @@ async def show_task(page: PageRequest) -> Response:
     attempts = await page.read(("attempts", task_id), lambda: client.tasks.attempts(task_id))
     logs = await page.read(("logs", task_id), lambda: client.tasks.last_logs(task_id, limit=LOG_LINES))
     names = {node.id: node.name for node in await page.read("nodes", client.nodes.list)}
+    bulk = await _last_bulk(page, task)
     has_ended = task.status in {Status.DONE, Status.DEAD, Status.CANCELED}
     return page.render(
         "task.html",
         f"Task {task_id}",
         task=task,
+        bulk=bulk,
         node=_name(task.node_id, names),
         worker=_name(task.worker_node_id, names),
         actions=page.actions.of(Subject.TASK, page.actor, *allowed_verbs(task)),
         values=[_value("Body", "body", task.body, task.body_bytes), _value("Result", "result", task.result, None)],
         previews=previews_of(page, task),
         attempts=[(attempt, _name(attempt.node_id, names)) for attempt in attempts],
-        timeline=timeline_of(task, attempts, names),
+        timeline=timeline_of(task, attempts, names, bulk),
         logs=logs,
         follow=None if has_ended else _follow_address(task_id, logs),
         may_read_stack=task.status is Status.WORKING and page.actor.may(Right.VIEW),
@@ -122,12 +137,27 @@ async def show_stack(page: PageRequest) -> Response:
     return page.render("stack.html", f"Stack of task {task_id}", task_id=task_id, stack=stack, problem=problem)
 
 
-def timeline_of(task: Task, attempts: list[Attempt], names: dict[int, str]) -> list[TimelineEntry]:
+async def _last_bulk(page: PageRequest, task: Task) -> BulkAction | None:
+    """The last bulk action on a task; None if none was, or its row was purged."""
+    if (bulk_id := task.bulk_id) is None:
+        return None
+    with suppress(BulkActionNotFound):
+        return await page.read(("bulk", bulk_id), lambda: page.client.bulk.get(bulk_id))
+    return None
+
+
+def timeline_of(
+    task: Task, attempts: list[Attempt], names: dict[int, str], bulk: BulkAction | None
+) -> list[TimelineEntry]:
     """What is known of a task's life, the oldest first.
 
-    The table has a row for each attempt that did not succeed; of the latest one, the task itself says more.
+    The table has a row for each attempt that did not succeed; of the latest one, the task itself says more. Of bulk
+    actions the last one is known.
     """
     entries = [TimelineEntry(task.created_at, "enqueued")]
+    if bulk is not None:
+        done = f"{PAST.get(bulk.action_name, bulk.action_name)} by {bulk.created_by} (bulk action {bulk.id})"
+        entries.append(TimelineEntry(bulk.started_at or bulk.created_at, done))
     if task.start_at is not None:
         entries.append(TimelineEntry(task.start_at, "due"))
     for attempt in attempts:

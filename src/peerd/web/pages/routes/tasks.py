@@ -39,7 +39,7 @@ OPTIONAL: Final = (
         "progress",
     ),
     *("progress_note", "finished_at", "updated_at", "timeout", "unique_key", "limit_key", "process_id", "lease"),
-    *("deadline_at", "ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "trace_context"),
+    *("deadline_at", "ttr", "delay", "reserves", "timeouts", "releases", "buries", "kicks", "bulk_id", "trace_context"),
 )
 NUMBERS: Final = frozenset(
     {"priority", "attempts", "failures", "crashes", "max_attempts", "process_id", "lease", "ttr", "delay", "timeout"}
