@@ -52,7 +52,7 @@ READING = {
     *(f"schedules.{name}" for name in ("list", "get", "runs", "get_run", "get_runs")),
     *(f"files.{name}" for name in ("list", "kept", "stat", "usage", "at_risk", "overview", "are_used", "keys.list")),
     "files.uploads.list",
-    *("buckets.list", "file_classes.list", "disks.list", "disks.balance"),
+    *("buckets.list", "file_classes.list", "disks.list", "disks.balance", "disks.last_copies"),
     *("alerts.list", "users.list", "tokens.list", "audit.page", "audit.newer"),
 }
 UPLOAD = "ab" * 16
