@@ -105,7 +105,7 @@ def put_job(client: Client, _: ClaimingProcess) -> None:
     client.database.run(jobs.put, [NewTask(queue="tube", ttr=60)])
 
 
-GAMMA = "gamma is silent for 10m; its tasks go to others"
+GAMMA = "gamma has been silent for 10m; its tasks go to others"
 UNSERVED = "3 tasks are waiting in viedo, which no worker process has ever served"
 SLOTS = "1 of 1 waiting tasks is due, the first for 10m; all 4 slots are taken (4 on video-1)"
 STATES: dict[str, tuple[list[State], Verdict, list[str]]] = {
@@ -144,13 +144,13 @@ STATES: dict[str, tuple[list[State], Verdict, list[str]]] = {
     ),
     "a limit": (
         [put(), lambda client, _: client.limits.set("video", running=0)],
-        Verdict.GREEN, ["the limit of video is reached: 0 run"],
+        Verdict.GREEN, ["the limit of video is reached: 0 run, 0 have started"],
     ),
     "a pause": ([put(), pause], Verdict.GREEN, ["video was paused by ann 10m ago, until it is resumed"]),
     "many failures, and dead tasks": (
         [attempts, fail],
         Verdict.YELLOW,
-        ["80% of the last 20 attempts of video failed, 15 of them of push", "1 task is kept for inspection"],
+        ["80% of the last 20 attempts of video failed, 15 of them of push", "1 task is dead, and kept for inspection"],
     ),
     "a disk that is gone": ([alert("disk-unusable", "3")], Verdict.RED, ["disk-unusable is on"]),
 }  # fmt: skip
@@ -295,7 +295,7 @@ def test_the_doctor_prints_its_findings_and_fails_on_a_problem(peerd: Peerd, pro
         ClaimingProcess(client.database)
         client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False, checked_at=AGO))
     problem, remedy, summary = peerd("doctor", status=1).lines[-3:]
-    assert problem == "problem  nodes  video-1 is silent for 10m; its tasks go to others"
+    assert problem == "problem  nodes  video-1 has been silent for 10m; its tasks go to others"
     assert (remedy.startswith("try: check the machine and its log"), summary) == (True, "2 problems")
     status = peerd("status").lines
     assert "verdict  red" in status

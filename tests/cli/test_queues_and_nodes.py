@@ -103,12 +103,18 @@ def test_a_node_that_is_gone_is_forgotten_and_a_living_one_is_not(
     assert client.nodes.list() == []
 
 
-def test_a_node_that_does_not_answer_is_shown_with_the_cause(peerd: Peerd, client: Client) -> None:
+def test_a_node_that_does_not_answer_is_shown_with_the_cause_and_what_its_processes_were(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
     client.database.run(register_incarnation, "gone", "life", replaces=None)
     client.database.run(mark_node_silent, "gone", "life")
     shown = peerd("nodes", "show", "gone", status=1).lines
     assert any(re.fullmatch("master +–", line) for line in shown)
     assert shown[-1] == "node 'gone' cannot be reached: its heartbeats have ended; start it (peerd up)"
+    client.database.run(mark_node_silent, "video-1", holder.incarnation)
+    assert peerd("nodes", "show", "video-1", status=1).lines[-1].startswith("video-1 silent, last heartbeat 20")
+    states = {one["name"]: one["processes"] for one in peerd("nodes", "list", "--json").json}
+    assert [one["state"] for one in states["video-1"]] == ["silent"]
     assert "cannot be reached" in peerd("reload", "--node", "gone", status=1).err
     assert "there is no node" in peerd("scale", "video", "2", "--node", "unknown", status=1).err
 

@@ -170,5 +170,9 @@ def test_what_a_node_without_power_had_begun_is_finished_by_the_other_and_nothin
         alerts = client.alerts.list(kinds=["inactive-nodes"]).items
         return [(alert.node, alert.text) for alert in alerts if (alert.state, alert.subject) == (AlertState.ON, "one")]
 
-    eventually(lambda: silence() == [("two", "one fell silent")], timeout=WITHIN, message=two.log_text)
+    eventually(
+        lambda: silence() == [("two", "one fell silent; see the machine and its log: others take its tasks")],
+        timeout=WITHIN,
+        message=two.log_text,
+    )
     assert {node.name: node.state for node in client.statistics.overview().nodes} == {"one": "silent", "two": "active"}

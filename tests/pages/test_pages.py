@@ -13,7 +13,7 @@ from peerd import Client
 from peerd.domain.alert_record import AlertReport
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import nodes
+from peerd.store.schema.tables import nodes, processes
 from peerd.web.pages.dashboard import ACTIONS
 from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of
 from tests.pages.conftest import Visit
@@ -95,7 +95,7 @@ def test_the_overview_says_each_fact_once_as_a_link_with_its_remedy(visit_as: Vi
     client.database.run(record_alert, report, ReportAge())
     answer = visit_as("viewer").get("/")
     assert 'class="verdict red"' in answer.text
-    assert (answer.text.count("is silent for 10m"), "it fell silent" in answer.text) == (1, False)
+    assert (answer.text.count("has been silent for 10m"), "it fell silent" in answer.text) == (1, False)
     assert f"/nodes/show?{urlencode({'name': NODE})}" in parse(answer).links
     assert "start it again with peerd up" in answer.text
 
@@ -107,6 +107,10 @@ def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: h
     client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False))
     answer = visitor.get("/queues/show?name=paper")
     assert "1 of 1 waiting tasks is pinned to" in answer.text
+    client.database.run(sa.Connection.execute, sa.update(processes).values(ended_at=None))
+    for address in ("/processes", f"/nodes/show?{urlencode({'name': NODE})}"):
+        text = visitor.get(address).text
+        assert ('class="chip bad">silent</span>' in text, ">alive<" in text) == (True, False), address
     filtered = urlencode({"queue": "paper", "node": NODE, "status": "pending"})
     assert f"/bulk/new?{filtered}&verb=move" in parse(answer).links
 

@@ -166,11 +166,11 @@ def test_a_reservation_lasts_as_long_as_its_process_lives_however_long_it_is_not
 def test_releases_are_reported_apart_from_rescues() -> None:
     rescued = [
         RescuedTask(1, TaskEvent.RELEASE, RESERVATION_LABEL),
-        RescuedTask(2, TaskEvent.DIE, "crash"),
+        RescuedTask(2, TaskEvent.DIE, "crash", "images/resize"),
         RescuedTask(3, TaskEvent.RESCUE, "crash"),
     ]
     assert events_of_rescue(rescued, "g-1 SIGKILL") == [
-        TasksRescued(cause="g-1 SIGKILL", task_ids=(2, 3), dead=1),
+        TasksRescued(cause="g-1 SIGKILL", task_ids=(2, 3), dead=1, dead_tasks=("2 (images/resize)",)),
         ReservationsReleased(cause="g-1 SIGKILL", task_ids=(1,)),
     ]
     assert events_of_rescue(rescued[:1], "")[0] == ReservationsReleased(cause="", task_ids=(1,))

@@ -24,6 +24,7 @@ from peerd.runtime.observability.events import (
     ComponentFailed,
     EventBus,
     NodesMarkedInactive,
+    PinnedTasksBlocked,
     RescueSuspended,
     TasksRescued,
 )
@@ -202,6 +203,8 @@ async def test_a_task_pinned_to_a_node_that_stays_silent_follows_the_policy(
         await eventually_async(lambda: each_harness.of(NodesMarkedInactive))
         await rounds(each_harness, 1)
         await eventually_async(lambda: (world.status(task_id), world.get(task_id).node_id == gone) == expected)
+        if policy == "wait":
+            await eventually_async(lambda: [one.nodes for one in each_harness.of(PinnedTasksBlocked)] == [("gone",)])
     assert world.get(other).node_id == own
 
 

@@ -35,7 +35,7 @@ from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.maintenance.chore_batches import count_pinned
+from peerd.store.maintenance.chore_batches import count_pinned, nodes_of_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.maintenance.rescue import events_of_rescue, rescue_untouched
 from peerd.store.nodes.nodes import deactivate_silent
@@ -326,7 +326,8 @@ class ManagerService:
         self._next_pinned_report = self._now() + PINNED_REPORT_INTERVAL
         count = await self._threads.read(count_pinned, self._settings.pinned_after)
         if count:
-            self._events.emit(PinnedTasksBlocked(count=count, policy=self._settings.pinned_policy))
+            nodes = tuple(await self._threads.read(nodes_of_pinned, self._settings.pinned_after))
+            self._events.emit(PinnedTasksBlocked(count=count, policy=self._settings.pinned_policy, nodes=nodes))
 
 
 def _heartbeat_and_read_due(connection: Connection, process_id: int) -> DueMaintenance:

@@ -29,8 +29,6 @@ from peerd.store.statistics.steps import MINUTE, tiles
 
 WINDOW: Final = 600.0
 """Seconds."""
-MAX_UPDATE: Final = 30.0
-"""[manager] max_update, by its default."""
 
 
 def read_overview(
@@ -38,7 +36,7 @@ def read_overview(
     max_wait: float,
     masker: Masker | None = None,
     *,
-    max_update: float = MAX_UPDATE,
+    max_update: float = 30.0,
     sample: Sequence[DepthPoint] | None = None,
 ) -> Overview:
     """The overview as of now.

@@ -166,8 +166,8 @@ def _alert_metric(alerts: Sequence[AlertRecord]) -> Metric:
 
 
 def _verdict_metrics(found: Sequence[Finding]) -> Iterator[Metric]:
-    text = "Whether all is well: 0 green, 1 yellow, 2 red."
-    yield GaugeMetricFamily("peerd_verdict", text, value=list(Verdict).index(verdict_on(found)))
+    verdict = list(Verdict).index(verdict_on(found))
+    yield GaugeMetricFamily("peerd_verdict", "Whether all is well: 0 green, 1 yellow, 2 red.", value=verdict)
     findings = _gauge("peerd_findings", "What needs a look, as peerd status lists it.", "severity")
     for level in (Level.NOTE, Level.WARNING, Level.PROBLEM):
         findings.add_metric([level], sum(finding.level is level for finding in found))

@@ -54,7 +54,7 @@ def _row(slot: LiveSlot, now: datetime) -> list[Text | str]:
     notes = (slot.replacing, slot.error, slot.last_cause, f"{slot.leaving} leaving" if slot.leaving else None)
     return [
         slot.name,
-        Text(slot.state, style),
+        Text(slot.state.lower(), style),
         str(slot.pid or UNKNOWN),
         str(slot.generation),
         UNKNOWN if started is None else format_age(started, now),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -21,6 +21,7 @@ from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.errors import NodeRequestFailed, NodeUnreachable, NotPermitted
 from peerd.store.nodes.loads import NodeLoad
 from peerd.store.nodes.nodes import Node
+from peerd.store.nodes.processes import ProcessRecord, process_state
 
 app = new_app("List, show, drain, undrain and forget nodes.")
 
@@ -38,10 +39,10 @@ def list_nodes(context: CommandContext) -> None:
     answer = [
         {
             **msgspec.to_builtins(node),
-            "state": node_state(node),
+            "state": node.state,
             "running": loads[node.name].running,
             "slots": loads[node.name].slots,
-            "processes": [p for p in processes if p.node_id == node.id],
+            "processes": _with_states(processes, node),
         }
         for node in nodes
     ]
@@ -59,12 +60,14 @@ def show(
     seconds = parse_duration_option("--timeout", timeout)
     row = context.client.nodes.get(node)
     live, problem = None, None
+    mine = _with_states(context.client.nodes.processes(), row)
     try:
         live = context.client.nodes.state(node, timeout=seconds)
     except (NodeUnreachable, NodeRequestFailed, NotPermitted) as error:
         problem = str(error)
-    answer = {**msgspec.to_builtins(row), "state": node_state(row), "live": live, "problem": problem}
-    context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()))
+    answer = {**msgspec.to_builtins(row), "state": row.state, "live": live, "problem": problem}
+    shown = [f"{one['slot']} {one['state']}, last heartbeat {one['checked_at']}" for one in mine if live is None]
+    context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()), *shown)
     if problem is not None:
         raise typer.Exit(1)
 
@@ -96,13 +99,9 @@ def forget(context: CommandContext, nodes: NodeNames) -> None:
     context.print_result({"forgotten": nodes}, *[f"{name} is forgotten" for name in nodes])
 
 
-def node_state(node: Node) -> str:
-    """``active``, ``draining``, ``stopped`` (it has deregistered) or ``silent`` (its heartbeats ended without that)."""
-    if node.incarnation is None:
-        return "stopped"
-    if not node.active:
-        return "silent"
-    return "draining" if node.draining else "active"
+def _with_states(processes: Sequence[ProcessRecord], node: Node) -> list[dict[str, Any]]:
+    mine = [one for one in processes if one.node_id == node.id]
+    return [{**msgspec.to_builtins(one), "state": process_state(one, node)} for one in mine]
 
 
 def loads_by_name(loads: Iterable[NodeLoad]) -> Mapping[str, NodeLoad]:
@@ -123,7 +122,7 @@ def nodes_table(
 
 
 def _row(node: Node, processes: int, load: NodeLoad, now: datetime) -> list[Text | str]:
-    state = node_state(node)
+    state = node.state
     drained = " (drained)" if node.draining and state != "draining" else ""
     styled = Text(state + drained, NODE_STATE_STYLES[state])
     optional = [value or "–" for value in (node.zone, node.version, node.address)]

@@ -141,14 +141,10 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
     nodes = nodes_table(cluster["nodes"], running, loads_by_name(cluster["loads"]), cluster["now"])
-    lines = [tasks, _rates_line(cluster["statistics"]), *_verdict_lines(cluster["statistics"])]
-    return Group(title, nodes, Text(), *lines)
-
-
-def _verdict_lines(overview: Overview) -> list[Text]:
-    """Whether all is well; if not, why, and what to do."""
+    overview: Overview = cluster["statistics"]
     verdict = Text.assemble(("verdict  ", "bold"), (overview.verdict, VERDICT_STYLES[overview.verdict]))
-    return [verdict, *finding_lines(overview.concerns)]
+    lines = [tasks, _rates_line(overview), verdict, *finding_lines(overview.concerns)]
+    return Group(title, nodes, Text(), *lines)
 
 
 def _rates_line(overview: Overview) -> Text:

@@ -188,7 +188,10 @@ def _node_rows(reading: Reading) -> list[TopRow]:
                 (_number(None if load is None else load.running), 0 if load is None else load.running),
                 (_number(None if load is None else load.slots), 0 if load is None else load.slots),
                 _bar(None if figure is None else figure.utilisation),
-                (_cell(format_age(node.checked_at, reading.now)), node.checked_at or LONG_AGO),
+                (
+                    _cell(format_age(node.checked_at and min(node.checked_at, reading.now), reading.now)),
+                    node.checked_at or LONG_AGO,
+                ),
                 (_cell(node.version or "–"), node.version or ""),
                 (_cell(node.address or "–"), node.address or ""),
             )

@@ -10,9 +10,6 @@ from peerd.operate.diagnostics.finding import Finding
 from peerd.operate.overview import read_overview
 from peerd.store.statistics.depths import depth_points, sample_depths
 
-MAX_WAIT = 3_600.0
-"""Seconds for which the oldest pending task of a queue may have been due."""
-
 
 def examine(connection: Connection, max_update: float, masker: Masker | None) -> list[Finding]:
     """All findings, of the database and of the cluster.
@@ -23,5 +20,5 @@ def examine(connection: Connection, max_update: float, masker: Masker | None) ->
         masker: of the values that the actor must not see.
     """
     sample = depth_points(connection, sample_depths(connection))
-    overview = read_overview(connection, MAX_WAIT, masker, max_update=max_update, sample=sample)
+    overview = read_overview(connection, 3_600.0, masker, max_update=max_update, sample=sample)
     return [*examine_database(connection), *overview.findings]

@@ -24,7 +24,6 @@ SHORTEST: Final = 60.0
 """Seconds over which a rate is measured, at the least."""
 LATEST: Final = 120.0
 """Seconds after which the last sample tells nothing of now."""
-MOST_POINTS: Final = 500
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,10 +48,10 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
         >>> Prospect(waiting=31, per_minute=-2.1, seconds=480.0, gone_in=886.0).sentence
         '31 wait: gone in about 14m, if they go on falling by 2.1/min, as in the last 8m'
         """
-        over = f"as in the last {format_roughly(self.seconds)}"
+        over = f"as in the last {format_roughly(timedelta(seconds=self.seconds))}"
         if self.gone_in is None:
             return f"{self.waiting:,} wait: they grow by {self.per_minute:,.1f}/min, {over}"
-        end = f"gone in about {format_roughly(self.gone_in)}"
+        end = f"gone in about {format_roughly(timedelta(seconds=self.gone_in))}"
         return f"{self.waiting:,} wait: {end}, if they go on falling by {-self.per_minute:,.1f}/min, {over}"
 
 
@@ -67,7 +66,8 @@ def explain_wait(connection: Connection, queue: str, masker: Masker | None) -> Q
     """What keeps the tasks of a queue, those included whose time has not come, and when none waits."""
     found = [*why_tasks_wait(connection, queue), *unknown_handlers(connection, queue), *later_tasks(connection, queue)]
     moment = connection.execute(sa.select(now())).scalar_one()
-    points = list_depths(connection, SAMPLE, moment - timedelta(seconds=WINDOW), queue, MOST_POINTS)
+    points = list_depths(connection, SAMPLE, moment - timedelta(seconds=WINDOW), queue, 500)
+    found.sort(key=lambda finding: -finding.level.weight)
     return QueueWait(reasons=mask_findings(found, masker), prospect=prospect_of(points, moment))
 
 

@@ -25,7 +25,7 @@ from peerd.operate.diagnostics.waiting import (
     MAX_COUNTED,
     STALLED_AFTER,
     count_text,
-    format_span,
+    format_roughly,
     unknown_handlers,
     why_tasks_wait,
 )
@@ -48,7 +48,6 @@ SAMPLE_LATE_AFTER: Final = 600.0
 """Seconds after which the latest sample is too old, even of a cluster in which nothing happens."""
 MOST_QUEUES: Final = 5
 """Queues whose tasks are read; of more, their number is told."""
-MOST_ALERTS: Final = 50
 MILD_ALERTS: Final = (AlertKind.BACKLOG, AlertKind.LONG_READ_VIEW, AlertKind.COPIES_AT_RISK, AlertKind.DISK_FULL)
 """Those that are a warning; others are a problem."""
 REMEDIES: Final[dict[str, str]] = {
@@ -109,8 +108,8 @@ def silent_nodes(_: Connection, state: ClusterState) -> Iterator[Finding]:
         yield Finding(Level.OK, "nodes", f"{active} active, none silent")
     remedy = "check the machine and its log; start it again with peerd up, or, if it is gone, peerd nodes forget"
     for node in silent:
-        since = "" if node.checked_at is None else f" for {format_span(state.now, node.checked_at)}"
-        message = f"{node.name} is silent{since}; its tasks go to others"
+        since = "" if node.checked_at is None else f" for {format_roughly(state.now - node.checked_at)}"
+        message = f"{node.name} has been silent{since}; its tasks go to others"
         yield Finding(Level.PROBLEM, "nodes", message, remedy, {"node": node.name})
 
 
@@ -119,10 +118,9 @@ def late_queues(connection: Connection, state: ClusterState) -> Iterator[Finding
     late = [queue for queue in state.queues if queue.paused or _age(queue) > STALLED_AFTER]
     late.sort(key=lambda queue: (queue.paused, -_age(queue)))
     for queue in late[:MOST_QUEUES]:
-        too_long = _age(queue) > state.max_wait and not queue.paused
+        raised = {Level.NOTE: Level.WARNING} if _age(queue) > state.max_wait and not queue.paused else {}
         for finding in why_tasks_wait(connection, queue.name):
-            is_mild = too_long and finding.level is Level.NOTE
-            yield msgspec.structs.replace(finding, level=Level.WARNING) if is_mild else finding
+            yield msgspec.structs.replace(finding, level=raised.get(finding.level, finding.level))
     if others := late[MOST_QUEUES:]:
         level = Level.NOTE if others[0].paused else Level.WARNING
         yield Finding(level, "queues", f"{len(others):,} more are paused, or their tasks wait", "peerd queues list")
@@ -151,8 +149,8 @@ def failing_queues(connection: Connection, state: ClusterState) -> Iterator[Find
 def _failures_by_handler(connection: Connection, queue: str, now: datetime) -> Counter[str]:
     found: Counter[str] = Counter()
     for tile in tiles(now - timedelta(seconds=600.0), now, MINUTE):
-        for (name,), totals in sum_buckets(connection, tile, ("name",), BucketFilter(queue=queue)):
-            found[name] += totals.failures
+        rows = sum_buckets(connection, tile, ("name",), BucketFilter(queue=queue))
+        found.update({name: totals.failures for (name,), totals in rows})
     return found
 
 
@@ -164,7 +162,7 @@ def dead_tasks(connection: Connection, _: ClusterState) -> Iterator[Finding]:
         return
     remedy = "peerd tasks list --status dead; then peerd tasks retry, or delete"
     about = {"status": str(Status.DEAD)}
-    yield Finding(Level.WARNING, "dead tasks", f"{count_text(dead)} kept for inspection", remedy, about)
+    yield Finding(Level.WARNING, "dead tasks", f"{count_text(dead)} dead, and kept for inspection", remedy, about)
 
 
 def frozen_tasks(connection: Connection, state: ClusterState) -> Iterator[Finding]:
@@ -180,19 +178,9 @@ def frozen_tasks(connection: Connection, state: ClusterState) -> Iterator[Findin
     yield Finding(Level.PROBLEM, "running tasks", message, remedy, {"status": str(Status.WORKING)})
 
 
-def unknown_tasks(connection: Connection, _: ClusterState) -> Iterator[Finding]:
-    """Tasks whose handler or arguments no process knows."""
-    return unknown_handlers(connection)
-
-
-def files_and_disks(connection: Connection, _: ClusterState) -> Iterator[Finding]:
-    """Files that cannot be read, and what keeps copies from being made."""
-    yield from storage_findings(connection)
-
-
 def alerts_that_are_on(connection: Connection, _: ClusterState) -> Iterator[Finding]:
     """Conditions that have raised alerts, and last."""
-    for alert in list_alerts(connection, AlertFilter(on=True), after=None, limit=MOST_ALERTS).items:
+    for alert in list_alerts(connection, AlertFilter(on=True), after=None, limit=50).items:
         level = Level.WARNING if alert.kind in MILD_ALERTS else Level.PROBLEM
         yield Finding(level, alert.kind, alert.text, REMEDIES.get(alert.kind, DEFAULT_REMEDY), _about_alert(alert))
 
@@ -228,7 +216,7 @@ def older_nodes(connection: Connection, state: ClusterState) -> Iterator[Finding
 def old_sample(_: Connection, state: ClusterState) -> Iterator[Finding]:
     """Tasks that no manager counts any more."""
     if state.sampled_at is not None and (state.now - state.sampled_at).total_seconds() > SAMPLE_LATE_AFTER:
-        message = f"tasks were counted {format_span(state.now, state.sampled_at)} ago"
+        message = f"tasks were counted {format_roughly(state.now - state.sampled_at)} ago"
         remedy = "see that the first node has a manager, and that its [statistics] are enabled"
         yield Finding(Level.WARNING, "statistics", message, remedy)
 
@@ -239,8 +227,8 @@ SOURCES: Final[tuple[Callable[[Connection, ClusterState], Iterator[Finding]], ..
     failing_queues,
     dead_tasks,
     frozen_tasks,
-    unknown_tasks,
-    files_and_disks,
+    lambda connection, _: unknown_handlers(connection),
+    lambda connection, _: iter(storage_findings(connection)),
     alerts_that_are_on,
     failing_components,
     older_nodes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -56,10 +56,6 @@ class WaitingTasks(msgspec.Struct, frozen=True):
         verb = "is" if backlog.count == 1 else "are"
         return f"{self.queue}: {_number(backlog.count)} of {_number(total)} waiting tasks {verb}"
 
-    def age(self, backlog: QueueBacklog) -> float:
-        """Seconds for which the oldest of some of them has been due."""
-        return 0.0 if backlog.since is None else (self.now - backlog.since).total_seconds()
-
 
 def why_tasks_wait(connection: Connection, queue: str) -> list[Finding]:
     """What keeps the pending tasks of a queue from being claimed; empty where none waits, or they are about to be."""
@@ -106,7 +102,7 @@ def later_tasks(connection: Connection, queue: str) -> Iterator[Finding]:
         first = by_index(head, "tasks_aside").limit(MAX_COUNTED).subquery()
         count, due_at = connection.execute(sa.select(sa.func.count(), sa.func.min(first.c.due_at))).one()
         if count:
-            due = "now" if due_at <= moment else f"in {format_span(due_at, moment)}"
+            due = "now" if due_at <= moment else f"in {format_roughly(due_at - moment)}"
             about = {"queue": queue, "status": str(status)}
             yield Finding(Level.NOTE, "queues", f"{count_text(count)} {words}, the next one {due}", "", about)
 
@@ -117,8 +113,8 @@ def _pause(connection: Connection, waiting: WaitingTasks, since: datetime, until
         (one for one in list_entries(connection, wanted, after=None, limit=1).items if one.outcome == DONE), None
     )
     by, since = ("", since) if entry is None else (f" by {entry.actor}", entry.at)
-    end = "until it is resumed" if until is None else f"for another {format_span(until, waiting.now)}"
-    message = f"{waiting.queue} was paused{by} {format_span(waiting.now, since)} ago, {end}"
+    end = "until it is resumed" if until is None else f"for another {format_roughly(until - waiting.now)}"
+    message = f"{waiting.queue} was paused{by} {format_roughly(waiting.now - since)} ago, {end}"
     about = {"queue": waiting.queue}
     return Finding(Level.NOTE, "queues", message, f"peerd queues resume {waiting.queue}", about)
 
@@ -137,7 +133,7 @@ def _pinned_to_gone(waiting: WaitingTasks, node_id: int, node: Node | None, back
     if node is None:
         remedy = "with SQL, set node_id to NULL in the pending ones: no node has this id"
         return Finding(Level.PROBLEM, "pinned tasks", f"{pinned} node {node_id}, which is gone", remedy)
-    since = "" if node.checked_at is None else f" for {format_span(waiting.now, node.checked_at)}"
+    since = "" if node.checked_at is None else f" for {format_roughly(waiting.now - node.checked_at)}"
     remedy = f"start it, or: peerd tasks move --queue {waiting.queue} --node {node.name} --status pending --to-any"
     about = {"queue": waiting.queue, "node": node.name}
     return Finding(Level.PROBLEM, "pinned tasks", f"{pinned} {node.name}, {node.state}{since}", remedy, about)
@@ -151,12 +147,9 @@ def _is_reached(limit: LimitState) -> bool:
 
 def _limit(limit: LimitState) -> Finding:
     whose = f"the key {limit.key} of {limit.queue}" if limit.key else limit.queue
-    message = f"the limit of {whose} is reached: {limit.running_now or 0:,} run"
+    message = f"the limit of {whose} is reached: {limit.running_now or 0:,} run, {limit.starts_now or 0:,} have started"
     if limit.full_keys:
-        message = f"{limit.full_keys:,} {'key has' if limit.full_keys == 1 else 'keys have'} reached their limit"
-        message = f"{limit.queue}: {message}"
-    elif limit.starts is not None:
-        message += f", {limit.starts_now or 0:,} have started in {format_duration(limit.period or 0.0)}"
+        message = f"{limit.queue}: the limit of each key is reached by {limit.full_keys:,} of them"
     return Finding(Level.NOTE, "limits", message, f"peerd limits list {limit.queue}", {"queue": limit.queue})
 
 
@@ -164,27 +157,24 @@ def _slots(
     connection: Connection, waiting: WaitingTasks, node: Node | None, backlog: QueueBacklog, loads: Sequence[NodeLoad]
 ) -> Iterator[Finding]:
     """Of tasks that some node could take: whether any serves the queue, and has a slot free."""
-    wait = f"{waiting.some(backlog)} due, the first for {format_span(waiting.now, backlog.since or waiting.now)}"
-    about = {"queue": waiting.queue}
+    waited = waiting.now - (backlog.since or waiting.now)
+    wait = f"{waiting.some(backlog)} due, the first for {format_roughly(waited)}"
     slots, running = sum(load.slots for load in loads), sum(load.running for load in loads)
     where = ", ".join(f"{load.slots:,} on {load.name}" for load in loads)
-    if slots and running >= slots:
-        remedy = (
-            "more processes (peerd nodes scale) or nodes run more of it; if handlers wait for results of other tasks,"
-            " give those a queue with workers of its own"
+    level, cause = Level.WARNING, f"{slots - running:,} of {slots:,} slots are free ({where})"
+    remedy = "see the log of these nodes"
+    if not slots and has_jobs_of_clients(connection, waiting.queue):
+        cause, remedy = "no queue client has reserved them", "see that one is connected, and watches the queue"
+    elif not slots:
+        cause = (
+            "no process" + ("" if node is None else f" on {node.name}, to which they are pinned,") + " serves the queue"
         )
-        yield Finding(Level.NOTE, "queues", f"{wait}; all {slots:,} slots are taken ({where})", remedy, about)
-    elif waiting.age(backlog) > STALLED_AFTER:
-        on = "" if node is None else f" on {node.name}, to which they are pinned,"
-        reason = f"{slots - running:,} of {slots:,} slots are free ({where}): see the log of these nodes"
-        if not slots and has_jobs_of_clients(connection, waiting.queue):
-            reason = (
-                "no queue client has reserved them: see that one is connected, and that the queue is in its watch list"
-            )
-        elif not slots:
-            reason = f"no process{on} serves the queue: start a worker of it, or end a drain (peerd nodes undrain)"
-        cause, _, remedy = reason.partition(": ")
-        yield Finding(Level.WARNING, "queues", f"{wait}; {cause}", remedy, about)
+        remedy = "start a worker of it, or end a drain (peerd nodes undrain)"
+    elif running >= slots:
+        level, cause = Level.NOTE, f"all {slots:,} slots are taken ({where})"
+        remedy = "add processes (peerd scale) or nodes; what others wait for needs a queue with workers of its own"
+    if level is Level.NOTE or waited > timedelta(seconds=STALLED_AFTER):
+        yield Finding(level, "queues", f"{wait}; {cause}", remedy, {"queue": waiting.queue})
 
 
 def count_text(count: int) -> str:
@@ -198,18 +188,14 @@ def count_text(count: int) -> str:
     return f"{count:,}{' or more' if count >= MAX_COUNTED else ''} tasks are"
 
 
-def format_span(later: datetime, earlier: datetime) -> str:
-    """The time between two moments, as `format_roughly`."""
-    return format_roughly((later - earlier).total_seconds())
+def format_roughly(span: timedelta) -> str:
+    """A span of time in whole minutes: what is read again each second shall not change each second.
 
-
-def format_roughly(seconds: float) -> str:
-    """A duration in whole minutes: what is read again each second shall not change each second.
-
-    >>> format_roughly(587.0), format_roughly(9.9)
+    >>> format_roughly(timedelta(seconds=587)), format_roughly(timedelta(seconds=9))
     ('9m', 'a minute')
     """
-    return format_duration(seconds // 60 * 60) if seconds >= 120 else "a minute"
+    minutes = span // timedelta(minutes=1)
+    return format_duration(60 * minutes) if minutes >= 2 else "a minute"
 
 
 def _number(count: int) -> str:

@@ -33,8 +33,8 @@ DetectedAlert = tuple[AlertKind, str, dict[str, Any]]
 def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a table
     """The alert for an event, if there is one.
 
-    >>> detect_alert(events.NodesMarkedInactive(nodes=("b",)))
-    (<AlertKind.INACTIVE_NODES: 'inactive-nodes'>, 'b fell silent', {'nodes': ['b']})
+    >>> detect_alert(events.NodesMarkedInactive(nodes=("b",)))[1]
+    'b fell silent; see the machine and its log: others take its tasks'
     >>> detect_alert(events.ChoreRan(chore="purge done", count=3))
     """
     match event:
@@ -43,14 +43,16 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
             text = f"task {event.task_id} ({handler}) is dead: {event.error}"
             return AlertKind.DEAD_TASKS, text, {"tasks": [event.task_id], "queue": event.queue, "handler": event.name}
         case events.TasksRescued() if event.dead:
-            text = f"{_counted(event.dead, 'task')} dead: no attempt was left after {event.cause}"
+            dead = _counted(event.dead, "task")
+            text = f"{dead} dead, {', '.join(event.dead_tasks)}: no attempt was left after {event.cause}"
             return AlertKind.DEAD_TASKS, text, {"among": list(event.task_ids[:100]), "dead": event.dead}
         case events.NodesMarkedInactive():
-            return AlertKind.INACTIVE_NODES, f"{', '.join(event.nodes)} fell silent", {"nodes": list(event.nodes)}
+            text = f"{', '.join(event.nodes)} fell silent; see the machine and its log: others take its tasks"
+            return AlertKind.INACTIVE_NODES, text, {"nodes": list(event.nodes)}
         case events.PinnedTasksBlocked():
             tasks = _counted(event.count, "task")
-            text = f"{tasks} waiting for nodes that stay silent (pinned_policy is {event.policy})"
-            return AlertKind.PINNED_TASKS, text, {"count": event.count}
+            text = f"{tasks} waiting for {', '.join(event.nodes)}, silent for long: start it, or peerd tasks move them"
+            return AlertKind.PINNED_TASKS, text, {"count": event.count, "nodes": list(event.nodes)}
         case events.ComponentFailed():
             text = f"{event.component} failed: {event.error}"
             return AlertKind.EXCEPTION, text, {"component": event.component, "failures": event.failures}

@@ -305,6 +305,7 @@ class TasksRescued(Event, frozen=True, kw_only=True):
     cause: str
     task_ids: tuple[int, ...]
     dead: int = 0  # the number of them without another attempt
+    dead_tasks: tuple[str, ...] = ()  # the first of these, with their handlers
 
 
 class ReservationsReleased(Event, frozen=True, kw_only=True):
@@ -375,6 +376,7 @@ class PinnedTasksBlocked(Event, frozen=True, kw_only=True):
 
     count: int
     policy: str
+    nodes: tuple[str, ...]
 
 
 class MessageHandlerFailed(Event, frozen=True, kw_only=True):

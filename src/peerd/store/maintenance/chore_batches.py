@@ -28,6 +28,7 @@ from peerd.store.tasks.conditions import (
     is_closing_as,
     is_pending_too_early,
     is_waiting_as,
+    select_by_id,
     status_is,
 )
 from peerd.store.tasks.log_lines import deletable_with_lines
@@ -131,6 +132,13 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
 def count_pinned(connection: Connection, after: float) -> int:
     """How many pending tasks, up to `COUNT_LIMIT`, wait for a node which has been silent for ``after`` seconds."""
     return len(_stranded(connection, after, COUNT_LIMIT)[0])
+
+
+def nodes_of_pinned(connection: Connection, after: float) -> list[str]:
+    """The names of the nodes for which the first hundred of them wait."""
+    ids, _ = _stranded(connection, after, 100)
+    waiting = select_by_id(sa.select(tasks.c.node_id).where(tasks.c.id.in_(ids)))
+    return list(connection.execute(sa.select(nodes.c.name).where(nodes.c.id.in_(waiting))).scalars())
 
 
 def _stage(connection: Connection, status: Status, limit: int) -> tuple[int, set[str]]:

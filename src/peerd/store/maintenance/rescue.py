@@ -27,6 +27,8 @@ from peerd.store.tasks.rows import BATCH, lock_tasks, to_whole_number, update_ta
 WORKING_STATUSES = sources(TaskEvent.RESCUE)
 
 
+OUTCOMES: Final = {TaskEvent.DIE: "dead", TaskEvent.RESCUE: "failed"}
+"""How the attempt counts in the time series."""
 RESERVATION_LABEL: Final = "reservation"
 """In place of the label of an attempt: a reservation is none."""
 
@@ -37,6 +39,7 @@ class RescuedTask(msgspec.Struct, frozen=True):
     task_id: int
     event: TaskEvent
     label: str
+    handler: str = ""
 
     @property
     def was_reserved(self) -> bool:
@@ -48,8 +51,10 @@ def events_of_rescue(rescued: Sequence[RescuedTask], cause: str) -> list[Event]:
     """The events that report what was taken back from a dead holder."""
     claimed = tuple(task.task_id for task in rescued if not task.was_reserved)
     reserved = tuple(task.task_id for task in rescued if task.was_reserved)
-    dead = sum(task.event is TaskEvent.DIE for task in rescued)
-    found: list[Event] = [TasksRescued(cause=cause, task_ids=claimed, dead=dead)] if claimed else []
+    dead = [f"{task.task_id} ({task.handler})" for task in rescued if task.event is TaskEvent.DIE]
+    found: list[Event] = (
+        [TasksRescued(cause=cause, task_ids=claimed, dead=len(dead), dead_tasks=tuple(dead[:5]))] if claimed else []
+    )
     return [*found, ReservationsReleased(cause=cause, task_ids=reserved)] if reserved else found
 
 
@@ -139,10 +144,6 @@ def _working_ids(connection: Connection, condition: sa.ColumnElement[bool], limi
     return connection.execute(by_index(statement, "tasks_claim")).scalars().all()
 
 
-def _outcome_of(verdict: TaskTransition) -> str:
-    return "dead" if verdict.event is TaskEvent.DIE else "failed"
-
-
 def _release(connection: Connection, locked: Sequence[Task], cause: str) -> list[RescuedTask]:
     moment = database_now(connection)
     return _take_back(connection, locked, lambda task: transition_after(task, Released(cause), moment))
@@ -158,7 +159,7 @@ def _take_back(
     judged = [(task, verdict_on(task)) for task in locked if task.deadline_at is None]
     apply_verdicts(connection, judged, crashed=crashed)
     lost = Counter(
-        LostAttempt(task.queue, task.name or "", to_whole_number(task.worker_node_id), _outcome_of(verdict))
+        LostAttempt(task.queue, task.name or "", to_whole_number(task.worker_node_id), OUTCOMES[verdict.event])
         for task, verdict in judged
         if verdict.counted
     )
@@ -166,5 +167,8 @@ def _take_back(
         count_lost_attempts(connection, lost)
     reserved = [task.id for task in locked if task.deadline_at is not None]
     update_tasks(connection, reserved, status_is(*WORKING_STATUSES), **values_of_release())
-    rescued = [RescuedTask(task.id, verdict.event, verdict.label) for task, verdict in judged]
+    rescued = [
+        RescuedTask(task.id, verdict.event, verdict.label, f"{task.queue}/{task.name}" if task.name else task.queue)
+        for task, verdict in judged
+    ]
     return rescued + [RescuedTask(task_id, TaskEvent.RELEASE, RESERVATION_LABEL) for task_id in reserved]

@@ -60,6 +60,18 @@ class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None = None
 
 
+def process_state(process: ProcessRecord, node: Node | None) -> str:
+    """``alive``, ``ended``, or ``silent`` since its latest heartbeat, where its node is no more what it was started by.
+
+    Args:
+        process: its record.
+        node: its node; None: it is forgotten.
+    """
+    if process.ended_at is not None:
+        return "ended"
+    return "alive" if node is not None and node.active and node.incarnation == process.incarnation else "silent"
+
+
 PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
 HEARTBEAT: Final = (
     sa.update(processes)

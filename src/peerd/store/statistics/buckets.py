@@ -86,10 +86,10 @@ def count_lost_attempts(connection: Connection, lost: Mapping[LostAttempt, int])
         rows = [dict(zip(KEY, (MINUTE, at, *key, 0), strict=True)) | dict.fromkeys(COUNTERS, 0) for key in piece]
         insert_if_absent(connection, statistics, rows, key=KEY)
     for attempt, count in sorted(lost.items()):
-        values = zip(KEY, (MINUTE, at, *attempt[:3], 0), strict=True)
-        row = [statistics.c[name] == value for name, value in values]
+        key = zip(KEY, (MINUTE, at, *attempt[:3], 0), strict=True)
         column = statistics.c[attempt.outcome]
-        connection.execute(sa.update(statistics).where(*row).values({column: column + count}))
+        row = sa.update(statistics).where(*(statistics.c[name] == value for name, value in key))
+        connection.execute(row.values({column: column + count}))
 
 
 def counters_of(totals: AttemptTotals) -> list[int | float]:

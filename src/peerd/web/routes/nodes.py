@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from peerd.store.nodes.nodes import Node
-from peerd.store.nodes.processes import ProcessRecord
+from peerd.store.nodes.processes import ProcessRecord, process_state
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import Name, RequestBody
 from peerd.web.problems import documented
@@ -51,12 +51,15 @@ class ProcessView(BaseModel):
     checked_at: datetime = Field(description="Its latest heartbeat.")
     ended_at: datetime | None
     cause: str | None = Field(description="How it ended.")
+    state: str = Field(description="alive, ended, or silent since its latest heartbeat.", examples=["alive"])
 
     @classmethod
-    def of(cls, process: ProcessRecord, names: dict[int, str]) -> Self:
+    def of(cls, process: ProcessRecord, nodes: dict[int, Node]) -> Self:
         """The view of a row."""
+        node = nodes.get(process.node_id)
         row: dict[str, Any] = {field: getattr(process, field, None) for field in cls.model_fields}
-        return cls(**row | {"id": str(process.id), "node": names.get(process.node_id, f"node {process.node_id}")})
+        name = f"node {process.node_id}" if node is None else node.name
+        return cls(**row | {"id": str(process.id), "node": name, "state": process_state(process, node)})
 
 
 class ProcessQuery(RequestBody):
@@ -74,8 +77,8 @@ async def list_nodes(client: AioClientDependency) -> list[NodeView]:
 @router.get("/processes", responses=ERRORS)
 async def list_processes(client: AioClientDependency, wanted: Annotated[ProcessQuery, Query()]) -> list[ProcessView]:
     """The processes of all nodes."""
-    names = {node.id: node.name for node in await client.nodes.list()}
-    return [ProcessView.of(process, names) for process in await client.nodes.processes(ended=wanted.ended)]
+    nodes = {node.id: node for node in await client.nodes.list()}
+    return [ProcessView.of(process, nodes) for process in await client.nodes.processes(ended=wanted.ended)]
 
 
 @router.post("/{node}/drain", status_code=HTTPStatus.NO_CONTENT, responses=ERRORS, response_class=Response)

@@ -133,7 +133,7 @@ class FindingView(ValueView):
 
     level: Level
     subject: str = Field(examples=["nodes"])
-    message: str = Field(examples=["video-2 is silent for 10m; its tasks go to others"])
+    message: str = Field(examples=["video-2 has been silent for 10m; its tasks go to others"])
     remedy: str
     about: dict[str, str] = Field(description="Where to look, by kind.", examples=[{"node": "video-2"}])
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from peerd.domain.access import Right
 from peerd.domain.errors import NodeRequestFailed, NodeRequestUnfinished, NodeUnreachable
 from peerd.domain.lifecycle import Status
-from peerd.store.nodes.processes import ProcessRecord
+from peerd.store.nodes.processes import ProcessRecord, process_state
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, read_charts
 from peerd.web.pages.subjects import Subject
@@ -62,7 +62,7 @@ async def show_node(page: PageRequest) -> Response:
         may_ask=_may_ask(page) and node.active,
         running=running.items,
         has_more=running.next is not None,
-        living=[one for one in mine if one.ended_at is None],
+        living=[(one, process_state(one, node)) for one in mine if one.ended_at is None],
         ended=ended,
         load=next((load for load in loads if load.name == name), None),
         charts=charts,
@@ -100,6 +100,7 @@ async def show_processes(page: PageRequest) -> Response:
         page.read("nodes", client.nodes.list),
         page.read(("processes", with_ended), lambda: client.nodes.processes(ended=with_ended)),
     )
+    by_id = {node.id: node for node in nodes}
     names = {node.id: node.name for node in nodes}
     shown = sorted(
         processes, key=lambda one: (one.ended_at is not None, names.get(one.node_id, ""), one.kind, one.slot)
@@ -110,6 +111,7 @@ async def show_processes(page: PageRequest) -> Response:
         processes=shown[:MOST_PROCESSES],
         are_cut=len(shown) > MOST_PROCESSES,
         names=names,
+        states={one.id: process_state(one, by_id.get(one.node_id)) for one in shown},
         with_ended=with_ended,
         live="type=node",
     )
