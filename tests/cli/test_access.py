@@ -10,9 +10,11 @@ import pytest
 
 from peerd.cli import following
 from peerd.cli.access import audit_follower
+from peerd.domain.access import Role
 from peerd.operate import passwords
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
+from peerd.store.access import users
 from peerd.store.access.tokens import find_token
 from peerd.store.schema.tables import audit
 from tests.cli.conftest import Peerd
@@ -36,6 +38,16 @@ def test_users_are_added_changed_and_removed(peerd: Peerd, client: Client) -> No
     peerd("users", "remove", "ann")
     assert "peerd users list" in peerd("users", "remove", "ann", status=1).err
     assert "correct horse" not in peerd("audit", "--limit", "100", "--json").out
+
+
+def test_a_new_name_of_several_scripts_is_refused(peerd: Peerd, client: Client) -> None:
+    client.database.run(users.add_user, "аnn", Role.VIEWER, None)
+    for name in ("bоb", "pαul", "аня z"):
+        assert "use one script" in peerd("users", "add", name, "--no-password", status=2).err
+        assert "use one script" in peerd("tokens", "create", name, "--right", "view", status=2).err
+    for name in ("аня", "ジョン 山田 7", "j.doe-2"):
+        peerd("users", "add", name, "--no-password")
+    peerd("users", "remove", "аnn")
 
 
 def test_a_password_is_asked_for_and_never_an_argument_and_needs_an_extra(

@@ -63,6 +63,7 @@ def test_a_hostile_key_is_text_and_has_a_page_an_action_and_an_address(visitor: 
         parse(answer)
         for text in ("<script>hit", "\u202e", "\x1b", "54439"):
             assert text not in re.sub(r'(value|href|action)="[^"]*"', "", answer.text), text
+    assert "\\x0d\\n{{7777" in listed.text, "what is invisible is written as its number"
     [link] = [link for link in parse(listed).links if "script" in link]
     assert visitor.get(link).status_code == 200
     done = post(visitor, address.replace("/show", "/delete"))

@@ -58,6 +58,26 @@ def test_a_file_that_fails_does_not_keep_the_others_from_being_put(peerd: Peerd,
     assert "what stdin gives has no name" in peerd("files", "put", "-", "films/", status=2).err
 
 
+def test_a_key_with_a_line_feed_is_one_row_and_nothing_of_it_is_invisible(peerd: Peerd, project: Path) -> None:
+    assert peerd("files", "put", "src/below/ö.txt", "films/two\nlines\u200b").lines == ["films/two\\nlines\\u200b  4 B"]
+    peerd("files", "put", "src/below/ö.txt", "films/fol\nder/x")
+    assert [line.split()[-1] for line in peerd("files", "ls", "films").lines[1:]] == [
+        "fol\\nder/",
+        "two\\nlines\\u200b",
+    ]
+    assert "films/two\\nlines" in peerd("files", "stat", "films/two\nlines\u200b").out
+
+
+def test_the_folder_of_another_node_becomes_a_disk_of_this_one_only_if_it_was_moved(
+    peerd: Peerd, project: Path, cluster: StorageCluster
+) -> None:
+    b = cluster.nodes["b"]
+    refused = peerd("files", "disks", "add", str(b.paths[0]), status=1).err
+    assert f"it is disk {b.disk} of node b ({b.paths[0]}); if it was moved to node a for good, give --move" in refused
+    assert peerd("files", "disks", "add", str(b.paths[0]), "--move", "--json").json["disk"] == b.disk
+    assert peerd("files", "disks", "add", str(cluster.nodes["a"].paths[0]), "--json").json["node"] == "a"
+
+
 def test_what_cannot_be_read_now_is_said_before_anything_is_missing(
     peerd: Peerd, project: Path, cluster: StorageCluster
 ) -> None:

@@ -115,6 +115,19 @@ class DiskHasCopies(PeerdError):
         )
 
 
+class DiskOfOtherNode(PeerdError):
+    """A folder that is to be made a disk of a node is a disk of another one."""
+
+    def __init__(self, number: int, node: str | None, path: str, new_node: str) -> None:
+        self.number = number
+        self.node = node
+        self.path = path
+        self.new_node = new_node
+        super().__init__(
+            f"it is disk {number} of node {node} ({path}); if it was moved to node {new_node} for good, give --move"
+        )
+
+
 class DiskIsLost(PeerdError):
     """A disk that was declared lost is not used again: its copies may have been forgotten."""
 

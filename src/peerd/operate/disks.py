@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import DiskIsLost, DiskIsOnline, InvalidFile
+from peerd.domain.file_errors import DiskIsLost, DiskIsOnline, DiskOfOtherNode, InvalidFile
 from peerd.domain.files import DiskKind, DiskState
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
@@ -62,13 +62,14 @@ class DiskOperations(OperationGroup[Mode]):
         return Query("read", _list_disks)
 
     @operation
-    def register(self, identity: str, *, path: str, node: str) -> Query[int]:
+    def register(self, identity: str, *, path: str, node: str, move: bool = False) -> Query[int]:
         """Enter a disk into the catalogue, which ``peerd files disks add`` has made on its node.
 
         Args:
             identity: of the disk, 32 hexadecimal digits.
             path: of its folder.
             node: the name of its node.
+            move: whether it may be a disk of another node, which was moved here.
 
         Returns:
             its number; if it is known, the one that it has.
@@ -77,10 +78,11 @@ class DiskOperations(OperationGroup[Mode]):
             InvalidFile: the identity or the path cannot be one.
             NodeNotFound: no node has ever registered under this name.
             DiskIsLost: it was declared lost.
+            DiskOfOtherNode: it is one, and ``move`` is not set.
         """
         _check_identity(identity)
         _check_path(path)
-        query = Query("run", _register, identity, path, validation.node(node))
+        query = Query("run", _register, identity, path, validation.node(node), move=move)
         return query.making("disk", lambda number: (str(number), _registered(path)))
 
     @operation
@@ -203,10 +205,13 @@ def _registered(path: str) -> State:
     return {"state": DiskState.ACTIVE.value, "path": path}
 
 
-def _register(connection: Connection, identity: str, path: str, node: str) -> int:
-    return _usable(
-        connection, disks.register_disk(connection, identity, path=path, node_id=get_node_id(connection, node))
-    )
+def _register(connection: Connection, identity: str, path: str, node: str, *, move: bool) -> int:
+    node_id = get_node_id(connection, node)
+    number = _usable(connection, disks.register_disk(connection, identity, path=path, node_id=node_id))
+    disk = disks.get_disk(connection, number)
+    if disk.node_id != node_id and not move:
+        raise DiskOfOtherNode(number, disk.node, disk.path, node)
+    return number
 
 
 def _register_object_store(connection: Connection, identity: str, place: str) -> int:

@@ -11,7 +11,7 @@ from peerd.domain.file_errors import InvalidFile
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.operate.users import checked_name
+from peerd.operate.users import new_name
 from peerd.store.access import tokens
 from peerd.store.access.states import State, token_state
 from peerd.store.access.tokens import ApiToken, NewToken
@@ -61,7 +61,7 @@ class TokenOperations(OperationGroup[Mode]):
             raise InvalidAccess("queues", "a token with the right admin cannot be restricted to queues")
         scopes = _parse_file_scopes(file_scopes, given, is_of_queues=restricted_to is not None)
         seconds = None if expires_in is None else _parse_expiry(expires_in)
-        query = Query("run", tokens.create_token, checked_name(name), given, restricted_to, seconds, scopes)
+        query = Query("run", tokens.create_token, new_name(name), given, restricted_to, seconds, scopes)
         return query.making("token", _describe)
 
     @operation(needs=Right.ADMIN)

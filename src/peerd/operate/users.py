@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from typing import Final
 
 from sqlalchemy.engine import Connection
 
@@ -17,6 +18,8 @@ from peerd.store.access.states import user_state
 from peerd.store.access.users import User
 
 UserList = list[User]
+EAST_ASIAN: Final = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})
+"""Scripts that names use together."""
 
 
 class UserOperations(OperationGroup[Mode]):
@@ -42,7 +45,7 @@ class UserOperations(OperationGroup[Mode]):
             UserExists: the name is taken.
             InvalidAccess: the name, the role or the password cannot be.
         """
-        own_name, own_role = checked_name(name), parse_role(role)
+        own_name, own_role = new_name(name), parse_role(role)
         given = None if password is None else passwords.checked(password)
         return Query("run", _add, own_name, own_role, given).acting_on("user", own_name, user_state, own_name)
 
@@ -109,6 +112,21 @@ def checked_name(name: object) -> str:
     if not name.isprintable() or name != name.strip() or not name or unicodedata.normalize("NFKC", name) != name:
         raise InvalidAccess("name", f"{quoted(name)} is not 1 to {NAME_LIMIT} printable characters in the form NFKC")
     return name
+
+
+def new_name(name: object) -> str:
+    """As `checked_name`, and of one script: letters of another one may look the same.
+
+    >>> new_name("ann"), new_name("аня"), new_name("ジョン山田")
+    ('ann', 'аня', 'ジョン山田')
+    """
+    checked = checked_name(name)
+    letters = [letter for letter in checked if unicodedata.category(letter) in {"Ll", "Lo", "Lt", "Lu"}]
+    scripts = {unicodedata.name(letter, "unknown").split(" ")[0].split("-")[0] for letter in letters}
+    if len(scripts - EAST_ASIAN) + bool(scripts & EAST_ASIAN) > 1:
+        named = ", ".join(sorted(script.capitalize() for script in scripts))
+        raise InvalidAccess("name", f"{quoted(name)} mixes letters of {named}, which may look alike: use one script")
+    return checked
 
 
 def parse_role(role: object) -> Role:

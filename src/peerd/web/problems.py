@@ -18,7 +18,7 @@ from peerd.domain.masking import without_tokens
 from peerd.operate.file_admission import StorageNotInstalled
 from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
-from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+from peerd.runtime.observability.escaping import escape_text
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.web.access.login import LoginRefused
 from peerd.web.body_limits import BodyTooLarge
@@ -75,6 +75,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     file_errors.FileConditionFailed: HTTPStatus.CONFLICT,
     file_errors.DiskNotFound: HTTPStatus.NOT_FOUND,
     file_errors.DiskHasCopies: HTTPStatus.CONFLICT,
+    file_errors.DiskOfOtherNode: HTTPStatus.CONFLICT,
     file_errors.DiskIsLost: HTTPStatus.CONFLICT,
     file_errors.DiskIsOnline: HTTPStatus.CONFLICT,
     file_errors.AccessKeyNotFound: HTTPStatus.NOT_FOUND,
@@ -140,8 +141,7 @@ def problem_response(
     data: dict[str, Any] | None = None,
 ) -> JSONResponse:
     """An error as a response."""
-    shown = UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", without_tokens(detail)[:MAX_DETAIL])
-    shown = shown.encode(errors="backslashreplace").decode()
+    shown = escape_text(without_tokens(detail)[:MAX_DETAIL])
     problem = ProblemDetails(title=status.phrase, status=status, code=code, detail=shown, field=field, data=data)
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
 

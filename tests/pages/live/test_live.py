@@ -50,7 +50,7 @@ def test_log_lines_that_are_followed_are_no_markup(open_page: Open, studio: Stud
     lines = page.locator("#log > div")
     eventually(lambda: lines.count() > 3, timeout=WITHIN)
     for line in lines.all_inner_texts():
-        assert "<img src=x onerror=hit()> \\u202e \\u001b[31m \\u0000 end" in line
+        assert "<img src=x onerror=hit()> \\u202e \\x1b[31m \\x00 end" in line
     studio.client.tasks.cancel(job.id, "enough")
 
 

@@ -72,7 +72,7 @@ def test_a_narrow_terminal_has_fewer_figures_and_the_notes_below_them(width: int
     lines = drawn(width)
     assert all(len(line) <= width for line in lines)
     text = "\n".join(lines)
-    assert "cleanup-1: no ?[31mdisk" in text, "whole, and harmless"
+    assert "cleanup-1: no \\x1b[31mdisk" in text, "whole, and harmless"
     assert "video-2: process 8 boots" in text
     titles = next(line for line in lines if "slot" in line).split()
     assert {"slot", "state", "pid", "up", "restarts", "tasks"} <= set(titles)

@@ -22,6 +22,7 @@ from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, w
 from peerd.domain.files import StoredFile
 from peerd.domain.size import format_size
 from peerd.operate.files import FileStatus
+from peerd.runtime.observability.escaping import escape_line
 from peerd.store.files.risks import RISKS
 from peerd.store.files.usage import BucketUsage
 
@@ -221,7 +222,9 @@ def _list(
 
 
 def _files_table(files: list[StoredFile], folders: list[str], now: datetime) -> AlignedTable:
-    rows: list[list[Text | str]] = [[Text("–", "bright_black"), "", Text(folder, "bold blue")] for folder in folders]
+    rows: list[list[Text | str]] = [
+        [Text("–", "bright_black"), "", Text(escape_line(folder), "bold blue")] for folder in folders
+    ]
     rows += [[format_size(file.size), format_age(file.created_at, now), file.key] for file in files]
     return AlignedTable(FILE_COLUMNS, rows)
 
@@ -230,7 +233,7 @@ def _status(status: FileStatus, now: datetime) -> RenderableType:
     file = status.file
     health = Text.assemble(styled_health(status.health), f", {status.good} of {status.wanted} copies")
     pairs: list[tuple[str, Text | str]] = [
-        ("file", Text(f"{file.bucket}/{file.key}", "bold")),
+        ("file", Text(escape_line(f"{file.bucket}/{file.key}"), "bold")),
         ("health", health),
         *([("blocked", Text(status.blocked, "red"))] if status.blocked else []),
         ("size", f"{format_size(file.size)} ({file.size:,} bytes)"),

@@ -19,6 +19,7 @@ from peerd.cli.files.paths import expand, is_folder, local_name, target_key
 from peerd.cli.files.progress import transfer_bars
 from peerd.domain.files import StoredFile
 from peerd.domain.size import format_size
+from peerd.runtime.observability.escaping import escape_line
 
 STANDARD_STREAM = "-"
 RecursiveOption = Annotated[bool, Option("--recursive", "-r", help="Folders, with all that is below them.")]
@@ -143,7 +144,7 @@ class _Results:
         """A file was transferred to a place."""
         self._done.append({**file_as_json(file), "to": place})
         if not self._context.as_json:
-            self._context.print_result(None, f"{place}  {format_size(file.size)}")
+            self._context.print_result(None, f"{escape_line(place)}  {format_size(file.size)}")
 
     def failed(self, path: str, error: Exception) -> bool:
         """Keep an error; whether it is an expected one."""

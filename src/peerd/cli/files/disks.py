@@ -41,13 +41,16 @@ def add(
     object_store: Annotated[
         str | None, Option(metavar="NAME", help="A place of [storage.object_stores] that has nothing below its prefix.")
     ] = None,
+    move: Annotated[
+        bool, Option("--move", help="Also of a folder that is a disk of another node: it was moved.")
+    ] = False,
 ) -> None:
     """Make a disk of an empty folder of this machine, or of an empty place in an object store; the catalogue gets it.
 
     The node must have been started once. If this was interrupted, it can be repeated.
     """
     if path is not None and object_store is None:
-        _add_folder(context, path)
+        _add_folder(context, path, move=move)
     elif object_store is not None and path is None:
         _add_object_store(context, object_store)
     else:
@@ -66,7 +69,7 @@ def _add_object_store(context: CommandContext, name: str) -> None:
     context.print_result(answer, f"disk {number} is {options.place}, of all nodes that have this place")
 
 
-def _add_folder(context: CommandContext, path: Path) -> None:
+def _add_folder(context: CommandContext, path: Path, *, move: bool) -> None:
     settings, client = context.settings, context.client
     folder = Path(os.path.normpath(Path.cwd() / path.expanduser()))
     try:
@@ -83,7 +86,7 @@ def _add_folder(context: CommandContext, path: Path) -> None:
         if found is None or found.cluster != cluster:
             raise error from None
         identity = found
-    number = client.disks.register(identity.disk, path=str(folder), node=settings.node.name)
+    number = client.disks.register(identity.disk, path=str(folder), node=settings.node.name, move=move)
     configured = {os.path.normpath(settings.project_directory / one.expanduser()) for one in settings.storage.disks}
     answer = {"disk": number, "path": str(folder), "node": settings.node.name, "configured": str(folder) in configured}
     context.print_result(answer, f"disk {number} is {folder} of node {settings.node.name}")

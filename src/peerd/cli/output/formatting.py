@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from peerd.domain.lifecycle import Status
-from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
+from peerd.runtime.observability.escaping import escape_text
 
 STATUS_STYLES: Final[dict[str, str]] = {
     Status.SCHEDULED: "blue",
@@ -25,13 +25,8 @@ STATUS_STYLES: Final[dict[str, str]] = {
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-def sanitize(text: str) -> str:
-    r"""Replace characters that control a terminal, and surrogates, which no stream can encode.
-
-    >>> sanitize("red \x1b[31m")
-    'red ?[31m'
-    """
-    return UNSAFE_CHARACTERS.sub("?", text)
+sanitize: Final = escape_text
+"""Escapes characters that control a terminal, and surrogates, which no stream can encode."""
 
 
 def to_text(value: Text | str) -> Text:

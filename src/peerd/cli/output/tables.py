@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from peerd.cli.output.formatting import to_text
+from peerd.runtime.observability.escaping import escape_line
 
 GAP: Final = 2
 """Spaces between two columns, and before the first."""
@@ -61,7 +62,7 @@ class AlignedTable:
 
     def __init__(self, columns: Iterable[Column | str], rows: Iterable[Iterable[Text | str]]) -> None:
         self._columns = [Column(column) if isinstance(column, str) else column for column in columns]
-        self._rows = [[to_text(cell) for cell in row] for row in rows]
+        self._rows = [[cell if isinstance(cell, Text) else Text(escape_line(cell)) for cell in row] for row in rows]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""

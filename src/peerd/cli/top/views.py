@@ -77,7 +77,7 @@ def plain_line(value: object) -> str:
     r"""The first line of a text for one line of the screen, without what would change others.
 
     >>> plain_line("red \x1b[31m\tand\nblue")
-    'red ?[31m and'
+    'red \\x1b[31m and'
     """
     return first_line(str(value)[:LONGEST]).replace("\t", " ")
 

@@ -1,8 +1,8 @@
-r"""Escapes text for the log and the terminal.
+r"""Escapes text for the log, the terminal and pages.
 
 Input of users ends up in error texts and tracebacks, and so in the log. Control characters, also those of 8 bits (C1),
-and those that change the direction of writing are escaped; further lines are indented, so that they cannot look like
-entries of the log.
+those that change the direction of writing, and those without a width are escaped; further lines are indented, so that
+they cannot look like entries of the log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 UNSAFE_CHARACTERS: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 )
 """Control characters except tabulators and \\n; other line ends are escaped, so that there is only one kind."""
 
@@ -19,8 +19,8 @@ UNSAFE_CHARACTERS: Final = re.compile(
 def escape_text(text: str) -> str:
     r"""The text with unsafe characters as escapes, except tabulators and line ends.
 
-    >>> print(escape_text("red \x1b[31m, \x9b, \u202e"))
-    red \x1b[31m, \x9b, \u202e
+    >>> print(escape_text("red \x1b[31m, \x9b, \u202e, \u200b"))
+    red \x1b[31m, \x9b, \u202e, \u200b
     """
     return UNSAFE_CHARACTERS.sub(_escaped, text)
 

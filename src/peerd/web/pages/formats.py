@@ -6,11 +6,12 @@ let no character change the direction or the lines of the text around it. Markup
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from markupsafe import Markup
+
+from peerd.runtime.observability.escaping import escape_line, escape_text
 
 NONE: Final = "–"
 """Stands for a value that is not there."""
@@ -19,32 +20,22 @@ MOST_TEXT: Final = 4_000
 MAX_NAME: Final = 60
 """Characters of a name in a table."""
 SIZES: Final = ("B", "kB", "MB", "GB", "TB")
-DIRECTION_MARKS: Final = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c")
-"""Characters that change the direction of the text after them (Unicode bidirectional algorithm, UAX #9)."""
 ELLIPSIS: Final = "…"
 
 
 def visible(text: object, most: int = MOST_TEXT) -> str:
-    r"""A text in which no character changes its direction or a terminal: such a one is written as its number.
+    r"""A text in which no character is invisible or changes its direction: such a one is written as its number.
 
     Args:
         text: of any length.
         most: characters that are shown of it.
 
     >>> visible("a\x00b\u202ec"), visible("line\nline"), visible("long", 3)
-    ('a\\u0000b\\u202ec', 'line\nline', 'lon…')
+    ('a\\x00b\\u202ec', 'line\nline', 'lon…')
     """
     whole = str(text)
-    shown = "".join(_shown(character) for character in whole[:most])
+    shown = escape_text(whole[:most])
     return shown if len(whole) <= most else shown + ELLIPSIS
-
-
-def _shown(character: str) -> str:
-    if character in "\n\t" or (
-        character not in DIRECTION_MARKS and unicodedata.category(character) not in {"Cc", "Cs"}
-    ):
-        return character
-    return f"\\u{ord(character):04x}"
 
 
 def one_line(text: object, most: int = 200) -> str:
@@ -58,12 +49,12 @@ def one_line(text: object, most: int = 200) -> str:
 
 
 def name(text: object) -> str:
-    """A name in a table: its middle is left out if it is long, because names differ at their ends.
+    r"""A name in a table: its middle is left out if it is long, because names differ at their ends.
 
-    >>> name("mail"), len(name("x" * 200))
-    ('mail', 60)
+    >>> name("mail"), len(name("x" * 200)), name("two\nlines")
+    ('mail', 60, 'two\\nlines')
     """
-    shown = one_line(text, 10 * MAX_NAME)
+    shown = one_line(escape_line(str(text)[: 40 * MAX_NAME]), 10 * MAX_NAME)
     if len(shown) <= MAX_NAME:
         return shown
     half = (MAX_NAME - 1) // 2
