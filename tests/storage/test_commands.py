@@ -37,6 +37,8 @@ def test_files_are_put_and_got_one_by_one_by_patterns_and_as_folders(peerd: Peer
     put = peerd("files", "put", "--recursive", "src", "films/2026/", "--meta", "by=me", "--json").json
     assert [one["key"] for one in put["put"]] == ["2026/src/a.mov", "2026/src/below/ö.txt"]
     assert (put["put"][0]["content_type"], put["put"][0]["metadata"]) == ("video/quicktime", {"by": "me"})
+    assert peerd("files", "ls", "films/2026").lines == peerd("files", "ls", "films/2026/").lines
+    assert "2026/src/" in peerd("files", "ls", "films/2026").out
     peerd("files", "get", "films/2026/src/", "got/", "--recursive")
     assert (project / "got/below/ö.txt").read_text() == "text"
     assert (project / "got/a.mov").read_bytes() == (project / "src/a.mov").read_bytes()

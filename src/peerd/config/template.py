@@ -61,6 +61,21 @@ TEMPLATE: Final = """\
 # bind = "127.0.0.1:11300"    # other machines: give a token_file, or tls_certificate and tls_key, too
 # default_ttr = "1m"          # of the reservation of a task that was not put by a client
 
+# Pages and the REST API; pip install 'peerd[dashboard]', then: peerd users add NAME --role admin
+# [web.dashboard]
+# app = "peerd.web:app"
+# bind = "127.0.0.1:8080"
+
+# What the API accepts as a login, and what nothing shows; every node the same.
+# [access]
+# allowed_hosts = ["jobs.example.com"]     # names of the pages' address, beside those of this machine
+# mask = ["password"]         # keys whose values are hidden in bodies, results, errors and the audit log
+
+# Files with copies on several nodes; pip install 'peerd[storage]'. After a start: peerd files disks add /srv/disk-1
+# [storage]
+# disks = ["/srv/disk-1"]     # empty folders, each the root of a file system
+# bind = "127.0.0.1:7480"     # where other nodes read contents
+
 # What holds for one queue, the same on every node.
 # [queues.mails]
 # history = "7d"              # how long done tasks are kept; default: manager.max_completed

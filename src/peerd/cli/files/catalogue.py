@@ -48,6 +48,8 @@ def ls(
         context.print_result(found, buckets_table(found) if found else NO_BUCKET)
         return
     files, folders, is_more = _list(context, path, limit, recursive=recursive)
+    if not files and folders == [f"{split_path(path)[1]}/"]:  # the word is the name of a folder
+        files, folders, is_more = _list(context, f"{path}/", limit, recursive=recursive)
     answer = {"folders": folders, "files": [file_as_json(file) for file in files], "has_more": is_more}
     empty = f"there is no file {path}"
     context.print_result(
