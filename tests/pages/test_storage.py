@@ -121,6 +121,7 @@ def test_files_that_cannot_be_read_now_are_told_though_no_copy_is_missing_yet(
     assert "1 of 1 disk is away (disk 1 of " in shown
     assert "3 files cannot be read; repair begins at " in shown
     assert "All files have their copies" not in shown
+    assert "every file has its copies" not in shown
 
 
 def test_the_brake_is_shown_with_the_action_that_releases_it(visitor: httpx.Client, client: Client) -> None:
