@@ -17,6 +17,7 @@ from peerd.store.schema.tables import nodes, processes
 from peerd.web.pages.dashboard import ACTIONS
 from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of
 from tests.pages.conftest import Visit
+from tests.pages.test_forms import token_of
 
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 UNLABELLED = {"hidden", "submit"}
@@ -139,3 +140,5 @@ def test_a_viewer_sees_no_action(visit_as: Visit) -> None:
         assert "data-dialog" not in text, route
         forms = set(re.findall(r'<form[^>]*?action="([^"]*)"[^>]*method="post"', text))
         assert forms <= {"/theme", "/logout"}, route
+    sent = {"csrf_token": token_of(http, "/account"), "id": "1", "verb": "retry", "name": "x"}
+    assert [http.post(path, data=sent).status_code for path in ("/tasks/selection", "/tokens")] == [403, 403]

@@ -25,6 +25,7 @@ from peerd.store.statistics.buckets import BucketRow, counters_of, write_buckets
 from peerd.store.statistics.depths import (
     ALL_QUEUES,
     QueueDepth,
+    latest_counts,
     latest_depths,
     list_depths,
     roll_up_depths,
@@ -269,6 +270,15 @@ def test_the_latest_sample_has_each_queue_and_all_of_them(world: World) -> None:
     }
     assert points[ALL_QUEUES, Status.PENDING].oldest == points["b", Status.PENDING].oldest
     assert points["b", Status.SCHEDULED].oldest is None
+    world.insert(queue="b", status="dead", finished_at=datetime.now(UTC))
+    for only, statuses, wanted in (
+        (None, list(Status), {Status.PENDING: 2, Status.SCHEDULED: 1, Status.DEAD: 1}),
+        (["b"], list(Status), {Status.PENDING: 1, Status.SCHEDULED: 1, Status.DEAD: 1}),
+        (["a"], [Status.DEAD, Status.PENDING], {Status.PENDING: 1}),
+        (None, [Status.DEAD], {Status.DEAD: 1}),
+    ):
+        found = world.read(latest_counts, only, statuses)
+        assert (found.counts, found.at_least) == (wanted, frozenset()), (only, statuses)
     world.run(write_depths, [])
     [point] = world.read(latest_depths)
     assert (point.queue, point.status, point.count, point.oldest) == (ALL_QUEUES, Status.PENDING, 0, None)

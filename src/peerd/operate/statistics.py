@@ -5,6 +5,7 @@ All of it is read from the tables `statistics` and `depths`, whose size does not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -13,7 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.column_condition import parse_status
 from peerd.domain.errors import InvalidFilter, NotPermitted
+from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.error_groups import read_error_groups
@@ -171,7 +174,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         return Query("read", _read_depths, seconds, name)
 
     @operation(in_queues=True)
-    def counts(self, *, queue: str | None = None) -> Query[TaskCounts]:
+    def counts(self, *, queue: str | None = None, statuses: Sequence[str] | None = None) -> Query[TaskCounts]:
         """How many tasks there are of each status, at the cost of a look: unfinished ones as of the latest sample.
 
         Counts of unfinished tasks end at 10,000 for each queue. Of ended ones, those of the queue among the latest
@@ -179,11 +182,16 @@ class StatisticsOperations(OperationGroup[Mode]):
 
         Args:
             queue: only this queue's; by default those of all queues that the actor may see.
+            statuses: only of these; by default of each.
+
+        Raises:
+            InvalidFilter: an argument is not valid.
         """
         if queue is not None:
             self._require_queue("statistics.counts", validation.queue(queue))
         only = self._actor.queues if queue is None else [queue]
-        return Query("read", latest_counts, None if only is None else sorted(only))
+        wanted = list(Status) if statuses is None else [parse_status(one) for one in statuses]
+        return Query("read", latest_counts, None if only is None else sorted(only), wanted)
 
     @operation
     def overview(self, *, max_wait: str | float = "1h") -> Query[Overview]:

@@ -189,7 +189,7 @@ CASES: Final = {
     "tasks.change": Case(
         SCHEDULED, "changed: priority, body", task(lambda one: (one.priority, one.json) == (77, {"disk": 2})), CHANGED
     ),
-    "tasks.bury": Case(SCHEDULED, "set aside", task(lambda one: one.status == "buried")),
+    "tasks.bury": Case(SCHEDULED, "was buried", task(lambda one: one.status == "buried")),
     "tasks.delete": Case(CANCELED, "deleted", lambda studio, key: studio.client.tasks.find(int(key)) is None),
     "tasks.again": Case(CANCELED, "was enqueued", enqueued({"disk": 7}), AGAIN),
     "tasks.enqueue": Case(named(""), "was enqueued", enqueued({"disk": 8}), NEW, "/tasks"),

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from typing import Final, Literal
 from urllib.parse import quote
 
 import pytest
+import sqlalchemy as sa
 from playwright.sync_api import Browser, expect
 
 from peerd import Client
+from peerd.store.schema.tables import tasks
 from peerd.testing import eventually
 from tests.pages.addresses import NODE
-from tests.pages.live.conftest import Open
-from tests.pages.live.visible import assert_seen
+from tests.pages.live.conftest import PHONE, Open
+from tests.pages.live.visible import assert_seen, faults_of_layout
 
 SOON = 20_000
 MESSAGES: Final = (
     ("/tasks?node=delta", (), "there is no node 'delta'"),
     ("/tasks?where=nonsense", (), "where: 'nonsense'"),
+    ("/tasks?queue=no queue!", (), "No task meets this filter."),
     ("/tasks/1/snooze?duration=soon", ("#confirm button.primary",), "soon"),
     ("/tasks?queue=done", ("[data-row]", "button[value=delete]", "#confirm button.primary"), "Delete: 1 of 1 task."),
     ("/tasks?queue=video", ("[data-row]", "button[value=kick]", "#confirm button.primary"), "Not done: "),
-    ("/tasks/1/bury", ("#confirm button.primary",), "Task 1 was set aside."),
+    ("/tasks/1/bury", ("#confirm button.primary",), "Task 1 was buried."),
     ("/bulk/new?status=dead&verb=kick", (), "cannot kick a task that is dead"),
     ("/bulk/new?queue=archive", ("#content button.primary",), "has begun."),
     ("/audit?since=x", (), "since: "),
@@ -60,6 +65,47 @@ def test_each_message_is_seen(browser: Browser, address: str, client: Client, th
             page.locator(target).first.click()
         assert_seen(page, text)
         open_page.close()
+
+
+def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str, client: Client) -> None:
+    [first, second] = (client.enqueue("films", name="cut", node=NODE, max_attempts=3) for _ in range(2))
+    node_id = client.tasks.get(first.id).node_id
+    running = {"status": "working", "worker_node_id": node_id, "progress": 0.5, "worker_started_at": datetime.now(UTC)}
+    last = {"status": "dead", "attempts": 3, "error": "no space left", "worker_node_id": node_id, "node_id": None}
+    for job, values in ((first, running), (second, last | {"finished_at": datetime.now(UTC)})):
+        client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == job.id).values(values))
+    open_page = Open(browser, address)
+    for status, heads, row in (
+        ("working", ["Queue", "Handler", "Node", "Since", "Progress", "Note", "Attempts"], (first, "1/3")),
+        ("dead", ["Error", "Queue", "Handler", "Attempts", "Node", "Ended"], (second, "3/3")),
+        ("pending", ["Queue", "Handler", "Priority", "Due", "Pinned to", "Enqueued", "Attempts"], None),
+    ):
+        page = open_page("/tasks?queue=films" if row else "/tasks", width=PHONE)
+        page.locator("#tabs").get_by_role("link", name=status).click()
+        expect(page).to_have_url(re.compile(f"status={status}"))
+        assert page.locator("thead th").all_text_contents()[2:] == heads
+        first_task = page.locator("tbody tr[id] a").first
+        expect(first_task).to_be_in_viewport(timeout=SOON)  # the first screen of a phone has the first task
+        assert faults_of_layout(page) == []
+        if row:
+            assert_seen(page, row[1])
+        open_page.close()
+    page = open_page(f"/tasks/{first.id}")
+    assert_seen(page, "attempt 1 claimed")
+    assert_seen(page, "1/3")
+    assert_seen(page, "1 dead")
+    page.goto(f"/nodes/show?name={quote(NODE)}")
+    page.get_by_role("link", name="Those pinned to it").click()
+    expect(page.locator("tr[id]")).to_have_count(1)  # the other one has only run there
+    page.locator("#since").select_option("1d")
+    page.locator("#since-column").select_option("created_at")
+    page.locator("form .filters button.primary").click()
+    expect(page.locator("#since")).to_have_value("1d")
+    expect(page.locator("#since-column")).to_have_value("created_at")
+    assert page.locator("#known-node option").evaluate_all("all => all.map(one => one.value)") == [NODE]
+    page.evaluate("() => { document.querySelector('h1').style.cssText = 'width: 1rem; overflow-wrap: anywhere' }")
+    assert [fault for fault in faults_of_layout(page) if "Tasks" in fault], "a word that is broken is found"
+    open_page.close()
 
 
 def carry_out(client: Client, bulk_id: int) -> None:

@@ -148,7 +148,7 @@ def test_why_is_a_queue_behind(page: Page, folder: Path) -> None:
 def test_retry_all_that_failed_by_a_time_out_since_an_hour(page: Page, studio: Studio, folder: Path) -> None:
     since = studio.client.now() - timedelta(hours=1)
     click(page, "Tasks")
-    page.locator("#status").select_option("dead")
+    page.locator("#tabs").get_by_role("link", name="dead").click()
     page.locator("#search").fill("timeout")
     page.locator("#where-column").select_option("finished_at")
     page.locator("#where-operator").select_option(">=")

@@ -71,6 +71,7 @@ def test_a_login_that_fails_or_ends_is_said_on_a_live_page(open_page: Open, stud
     page = open_page("/", may_fail=True, javascript=False)
     log_in(page, admin, "wrong password")
     assert_seen(page, "the name or the password is wrong")
+    expect(page.locator("[name=name]")).to_have_value(admin)
     expect(page.locator("h1")).to_have_text("Log in")
     log_in(page, admin)
     expect(page.locator("h1")).to_have_text("Overview")

@@ -55,10 +55,13 @@ LAYOUT: Final = """most => {
     if (svg) {
       range.selectNodeContents(node);
       const [text, whole] = [range, svg].map(one => one.getBoundingClientRect());
-      if (text.left < whole.left - most || text.right > whole.right + most) found.push(`cut: ${node.data}`);
+      const isOutside = text.left < whole.left - most || text.right > whole.right + most;
+      if (isOutside && getComputedStyle(svg).overflow !== "visible") found.push(`cut: ${node.data}`);
       continue;
     }
-    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]{2,24}/gu)) {
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]{2,}/gu)) {
+      const whole = /\\S*$/.exec(node.data.slice(0, word.index))[0] + /^\\S*/.exec(node.data.slice(word.index))[0];
+      if (whole.length > 24) continue; // such as a path or an id, which may be broken anywhere
       range.setStart(node, word.index);
       range.setEnd(node, word.index + word[0].length);
       const lines = new Set([...range.getClientRects()].map(rect => Math.round(rect.top)));

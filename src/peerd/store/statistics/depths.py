@@ -143,18 +143,21 @@ def write_depths(connection: Connection, sample: Sequence[QueueDepth]) -> dateti
     return points[0].at
 
 
-def latest_counts(connection: Connection, only: Collection[str] | None) -> counts.TaskCounts:
+def latest_counts(
+    connection: Connection, only: Collection[str] | None, statuses: Collection[Status]
+) -> counts.TaskCounts:
     """The tasks of some queues, or of all: unfinished ones as the latest sample has them, and the latest ended ones.
 
     It reads a sample, and as many index entries as counting ends at for each status of ended tasks.
     """
     names = {ALL_QUEUES} if only is None else set(only)
-    points = [point for point in latest_depths(connection) if point.queue in names]
+    sample = latest_depths(connection) if not set(statuses) <= set(FINISHED) else []
+    points = [point for point in sample if point.queue in names and point.status in statuses]
     found = Counter({point.status: 0 for point in points})
     for point in points:
         found[point.status] += point.count
     reached = {point.status for point in points if point.at_least}
-    for status in FINISHED:
+    for status in set(FINISHED).intersection(statuses):
         ended = counts.count_ended(connection, status)
         found[status] = sum(count for queue, count in ended.items() if only is None or queue in names)
         reached |= {status} if sum(ended.values()) >= counts.MOST_COUNTED else set()

@@ -114,7 +114,7 @@ QUEUE_ACTIONS: Final = (
         label="Set a limit",
         run=_set_limit,
         fields=LIMIT_FIELDS,
-        effect="It replaces such a limit as a whole, within a second, in the whole cluster.",
+        effect="This limit takes the place of the present one in the whole cluster, within a second.",
     ),
     PageAction(
         subject=Subject.LIMIT,
@@ -215,7 +215,7 @@ NODE_ACTIONS: Final = (
         run=_scale,
         fields=_scale_fields,
         needs_all_queues=True,
-        effect="{key} has so many processes of a kind, until its next start or reload.",
+        effect="{key} runs this number of processes of one kind. Its next start or reload goes back to its peerd.toml.",
     ),
     PageAction(
         subject=Subject.NODE,

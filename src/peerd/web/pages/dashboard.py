@@ -26,6 +26,7 @@ from peerd.web.pages.cluster_actions import CLUSTER_ACTIONS
 from peerd.web.pages.errors import error_page, plain_error_page
 from peerd.web.pages.file_actions import FILE_ACTIONS
 from peerd.web.pages.forms import FormRefused, read_form
+from peerd.web.pages.navigation_facts import NavigationFacts
 from peerd.web.pages.read_cache import ReadCache
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes import (
@@ -46,7 +47,6 @@ from peerd.web.pages.routes import (
     tasks,
 )
 from peerd.web.pages.static_files import PATH, StaticFiles
-from peerd.web.pages.storage_use import StorageUse
 from peerd.web.pages.task_actions import TASK_ACTIONS
 from peerd.web.request_guard import ACTOR, is_page
 
@@ -82,7 +82,7 @@ class Dashboard:
         self.cache = ReadCache()
         self.history = SeriesHistory()
         self.actions = actions
-        self._storage = StorageUse()
+        self._navigation = NavigationFacts()
         self.routes: list[Route] = []
 
     def page(self, path: str, handler: Handler) -> None:
@@ -90,7 +90,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
-            await self._storage.find_for(page)
+            await self._navigation.find_for(page)
             try:
                 return await handler(page)
             except PeerdError as error:
@@ -103,7 +103,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
-            await self._storage.find_for(page)
+            await self._navigation.find_for(page)
             try:
                 fields = await read_form(request)
                 response = await handler(page, fields)

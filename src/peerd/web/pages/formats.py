@@ -21,6 +21,8 @@ MAX_NAME: Final = 60
 """Characters of a name in a table."""
 SIZES: Final = ("B", "kB", "MB", "GB", "TB")
 ELLIPSIS: Final = "…"
+LONG_WORD: Final = 24
+"""Characters of a word that fits into each table."""
 
 
 def visible(text: object, most: int = MOST_TEXT) -> str:
@@ -163,6 +165,16 @@ def ago(at: datetime | None, now: datetime) -> str | Markup:
     return Markup('<time datetime="{}" title="{} UTC" data-ago>{}</time>').format(
         moment.strftime("%Y-%m-%dT%H:%M:%SZ"), moment.strftime("%Y-%m-%d %H:%M:%S"), text
     )
+
+
+def is_long(content: object) -> bool:
+    """Whether a cell has a word that may be broken, because its column would be too wide.
+
+    >>> is_long("disk-unusable of alpha"), is_long(Markup("<a href='/queues/show?name=x'>x</a>")), is_long("x" * 40)
+    (False, False, True)
+    """
+    text = content.striptags() if isinstance(content, Markup) else str(content)
+    return any(len(word) > LONG_WORD for word in text.split())
 
 
 FILTERS: Final[dict[str, Any]] = {

@@ -53,26 +53,31 @@ class NavigationLink(msgspec.Struct, frozen=True):
         return actor.may(self.right) and not (self.needs_all_queues and actor.queues is not None)
 
 
-NAVIGATION: Final = (
-    NavigationLink("Overview", "/"),
-    NavigationLink("Tasks", "/tasks"),
-    NavigationLink("Errors", "/errors"),
-    NavigationLink("Handlers", "/handlers"),
-    NavigationLink("Log lines", "/logs"),
-    NavigationLink("Bulk actions", "/bulk"),
-    NavigationLink("Queues", "/queues"),
-    NavigationLink("Limits", "/limits"),
-    NavigationLink("Nodes", "/nodes"),
-    NavigationLink("Processes", "/processes"),
-    NavigationLink("Schedules", "/schedules", needs_all_queues=True),
-    NavigationLink("Storage", "/storage", needs_all_queues=True, needs_storage=True),
-    NavigationLink("Files", "/files", needs_all_queues=True, needs_storage=True),
-    NavigationLink("Disks", "/disks", needs_all_queues=True, needs_storage=True),
-    NavigationLink("Alerts", "/alerts"),
-    NavigationLink("Audit log", "/audit", Right.ADMIN),
-    NavigationLink("Users", "/users", Right.ADMIN),
-    NavigationLink("Tokens", "/tokens", Right.ADMIN),
-)
+NAVIGATION: Final = {
+    "": (NavigationLink("Overview", "/"), NavigationLink("Alerts", "/alerts")),
+    "Work": (
+        NavigationLink("Tasks", "/tasks"),
+        NavigationLink("Errors", "/errors"),
+        NavigationLink("Handlers", "/handlers"),
+        NavigationLink("Log lines", "/logs"),
+        NavigationLink("Bulk actions", "/bulk"),
+        NavigationLink("Queues", "/queues"),
+        NavigationLink("Limits", "/limits"),
+        NavigationLink("Schedules", "/schedules", needs_all_queues=True),
+    ),
+    "Cluster": (NavigationLink("Nodes", "/nodes"), NavigationLink("Processes", "/processes")),
+    "Storage": (
+        NavigationLink("Storage", "/storage", needs_all_queues=True, needs_storage=True),
+        NavigationLink("Files", "/files", needs_all_queues=True, needs_storage=True),
+        NavigationLink("Disks", "/disks", needs_all_queues=True, needs_storage=True),
+    ),
+    "Access": (
+        NavigationLink("Audit log", "/audit", Right.ADMIN),
+        NavigationLink("Users", "/users", Right.ADMIN),
+        NavigationLink("Tokens", "/tokens", Right.ADMIN),
+    ),
+}
+"""By group; the first one has no name."""
 
 
 @cache
@@ -86,6 +91,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(formats.FILTERS)
+    made.tests["long"] = formats.is_long
     made.globals["Subject"] = Subject
     made.globals["static"] = StaticFiles.address
     return made
@@ -104,6 +110,8 @@ class PageRequest:
         self.actions = actions
         self.has_storage = False
         """Whether the navigation leads to files and disks."""
+        self.marks: dict[str, str] = {}
+        """What the navigation says beside a link, by the path: how many tasks are dead, how many alerts are on."""
         self.query = UrlQuery.parse(request.url.query)
 
     @property
@@ -156,9 +164,11 @@ class PageRequest:
             "actor": actor,
             "may": actor.may,
             "has_session": actor.kind is ActorKind.USER,
-            "navigation": [
-                link for link in NAVIGATION if link.is_for(actor) and (self.has_storage or not link.needs_storage)
-            ],
+            "navigation": {
+                group: [one for one in links if one.is_for(actor) and (self.has_storage or not one.needs_storage)]
+                for group, links in NAVIGATION.items()
+            },
+            "marks": self.marks,
             "csrf_token": form_token(self.request),
             "theme": theme_of(self.request),
             "notice": None if self.is_live else notice_of(self.request),

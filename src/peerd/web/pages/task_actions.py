@@ -55,7 +55,7 @@ async def _cancel(call: ActionCall) -> ActionDone:
 
 async def _snooze(call: ActionCall) -> ActionDone:
     await call.client.tasks.snooze(int(call.key), call.text("duration") or "")
-    return ActionDone(f"Task {call.key} starts in {call.text('duration')}.")
+    return ActionDone(f"Task {call.key} was snoozed: it starts in {call.text('duration')}.")
 
 
 async def _move(call: ActionCall) -> ActionDone:
@@ -238,7 +238,7 @@ TASK_ACTIONS: Final = (
     PageAction(
         subject=Subject.TASK,
         verb="snooze",
-        label="Start later",
+        label="Snooze",
         run=_snooze,
         fields=(DURATION,),
         effect="Task {key} does not start before that time. If it is running, its handler is stopped.",
@@ -270,8 +270,8 @@ TASK_ACTIONS: Final = (
     PageAction(
         subject=Subject.TASK,
         verb="bury",
-        label="Set aside",
-        run=_simple(lambda client, key: client.tasks.bury(key), "set aside", inverse="kick"),
+        label="Bury",
+        run=_simple(lambda client, key: client.tasks.bury(key), "buried", inverse="kick"),
         effect="Task {key} is buried until it is kicked or retried.",
     ),
     PageAction(

@@ -47,13 +47,18 @@ async def show_tokens(page: PageRequest) -> Response:
 
 async def new_token(page: PageRequest) -> Response:
     """The form for another token."""
+    _require_admin(page)
+    return _token_form(page, {})
+
+
+def _require_admin(page: PageRequest) -> None:
     if not page.actor.may(Right.ADMIN):
         raise NotPermitted(page.actor.name, "tokens.create", f"it needs the right {Right.ADMIN}")
-    return _token_form(page, {})
 
 
 async def create_token(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     """Create it, and show its secret once: it is in this answer, and nowhere else."""
+    _require_admin(page)
     given = dict(fields)
     rights = [right.value for right in Right if f"right-{right}" in given]
     queues = given.get("queues", "").split() or None

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from peerd.domain.access import Right
 from peerd.domain.bulk import (
     RESTRICTED_TO,
     BulkBury,
@@ -24,7 +25,7 @@ from peerd.domain.bulk import (
     TaskAction,
 )
 from peerd.domain.duration import parse_duration
-from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, PeerdError
+from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, NotPermitted, PeerdError
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.operate.client import AioClient
 from peerd.operate.task_filter import TaskFilter
@@ -34,7 +35,15 @@ from peerd.web.pages.notices import leave_notice
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.tasks import FILTER_NAMES, read_address
 from peerd.web.pages.subjects import Subject
-from peerd.web.pages.task_actions import DURATION, EVENT_OF, QUEUE, REASON, node_fields, whole_number
+from peerd.web.pages.task_actions import (
+    DURATION,
+    EVENT_OF,
+    QUEUE,
+    REASON,
+    TASK_ACTIONS,
+    node_fields,
+    whole_number,
+)
 from peerd.web.pages.url_query import UrlQuery, safe_path
 
 MOST_SELECTED: Final = 200
@@ -60,16 +69,8 @@ FIELDS: Final[dict[str, tuple[FormField, ...]]] = {
     "delete": (),
 }
 """What each action asks for, beside the node of a move. None has the name of a field of the filter in the same form."""
-LABELS: Final = {
-    "retry": "Retry",
-    "cancel": "Cancel",
-    "snooze": "Start later",
-    "move": "Move to a node",
-    "requeue": "Move to a queue",
-    "change": "Change the priority",
-    "kick": "Kick",
-    "bury": "Set aside",
-    "delete": "Delete",
+LABELS: Final = {action.verb: action.label for action in TASK_ACTIONS if action.verb in FIELDS} | {
+    "change": "Change the priority"
 }
 MAKERS: Final[dict[str, Callable[[Mapping[str, str]], TaskAction]]] = {
     "retry": lambda _: BulkRetry(),
@@ -93,6 +94,8 @@ def _seconds(text: str) -> float:
 
 async def confirm_selection(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     """Say what happens to the tasks that are selected, and ask for what the action needs."""
+    if not page.actor.may(Right.OPERATE):
+        raise NotPermitted(page.actor.name, "tasks.selection", f"it needs the right {Right.OPERATE}")
     given, ids = dict(fields), _ids(fields)
     verb = given.get("verb", "")
     back = safe_path(given.get(BACK)) or "/tasks"

@@ -67,13 +67,14 @@ async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     wanted = safe_path(given.get("next")) or "/"
     name = given.get("name", "")[:NAME_LIMIT]
     if not name.isprintable() or not name:
-        return await _login_form(page, wanted, "type your name and your password", HTTPStatus.UNPROCESSABLE_ENTITY)
+        problem = "type your name and your password"
+        return await _login_form(page, wanted, problem, HTTPStatus.UNPROCESSABLE_ENTITY, name)
     replaced = session_of(request.scope, request.headers)
     attempt = LoginRequest(name, given.get("password", "")[:MAX_LENGTH], address_of(request.scope), replaced)
     try:
         return await _open_session(page, attempt, wanted)
     except LoginRefused as refusal:
-        return await _login_form(page, wanted, str(refusal), refusal.status)
+        return await _login_form(page, wanted, str(refusal), refusal.status, name)
 
 
 async def log_out(page: PageRequest, _: list[tuple[str, str]]) -> Response:
@@ -127,12 +128,16 @@ async def _open_session(page: PageRequest, attempt: LoginRequest, wanted: str) -
 
 
 async def _login_form(
-    page: PageRequest, wanted: str | None, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK
+    page: PageRequest,
+    wanted: str | None,
+    problem: str | None = None,
+    status: HTTPStatus = HTTPStatus.OK,
+    name: str = "",
 ) -> Response:
     back = safe_path(wanted) or "/"
     is_possible = await program_client(page.request).mode.execute(Query("read", has_users))
     fields = LOGIN_FIELDS if is_possible else ()
-    return page.render("login.html", "Log in", status, fields=fields, next=back, problem=problem)
+    return page.render("login.html", "Log in", status, fields=fields, values={"name": name}, next=back, problem=problem)
 
 
 def _account(page: PageRequest, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:

@@ -162,15 +162,14 @@ def timeline_of(
         entries.append(TimelineEntry(task.start_at, "due"))
     for attempt in attempts:
         node = _name(attempt.node_id, names)
+        which = f"attempt {attempt.number}" if attempt.number else "attempt that does not count:"
         if attempt.started_at is not None:
-            entries.append(TimelineEntry(attempt.started_at, f"attempt {attempt.number} claimed", node))
+            entries.append(TimelineEntry(attempt.started_at, f"{which} claimed", node))
         detail = attempt.cause or attempt.error
-        entries.append(
-            TimelineEntry(attempt.ended_at, f"attempt {attempt.number} ended: {attempt.outcome}", node, detail)
-        )
+        entries.append(TimelineEntry(attempt.ended_at, f"{which} ended: {attempt.outcome}", node, detail))
     if task.worker_started_at is not None and not any(one.started_at == task.worker_started_at for one in attempts):
         node = _name(task.worker_node_id, names)
-        entries.append(TimelineEntry(task.worker_started_at, f"attempt {max(1, task.attempts)} claimed", node))
+        entries.append(TimelineEntry(task.worker_started_at, f"attempt {max(1, task.attempts_made)} claimed", node))
     if task.finished_at is not None:
         entries.append(TimelineEntry(task.finished_at, f"ended: {task.status}"))
     return sorted(entries, key=lambda entry: entry.at)

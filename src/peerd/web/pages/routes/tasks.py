@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import AsyncIterable, AsyncIterator
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -12,20 +13,45 @@ import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from peerd.domain.column_condition import COLUMNS, TIME_COLUMNS
-from peerd.domain.errors import InvalidFilter, NodeNotFound
+from peerd.domain.errors import InvalidFilter, NodeNotFound, PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.operate.client import AioClient
+from peerd.operate.figures import StatisticsRow
 from peerd.operate.task_filter import TaskFilter
+from peerd.store.tasks.counts import TaskCounts
+from peerd.store.tasks.pages import TaskPage
 from peerd.web.pages.formats import one_line
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.task_actions import EVENT_OF, TASK_ACTIONS
 from peerd.web.pages.url_query import UrlQuery
 from peerd.web.routes.task_models import TaskView
 
 PAGE_SIZES: Final = (50, 100, 200)
 EXPORT_PAGE: Final = 1_000
 SHOWN_AT_FIRST: Final = ("status", "queue", "name", "priority", "attempts", "node", "created_at", "error")
+SHOWN_OF: Final[dict[str | None, tuple[str, ...]]] = {
+    Status.WORKING: ("queue", "name", "worker_node", "worker_started_at", "progress", "progress_note", "attempts"),
+    Status.PENDING: ("queue", "name", "priority", "start_at", "node", "created_at", "attempts"),
+    Status.SCHEDULED: ("start_at", "queue", "name", "priority", "node", "created_at"),
+    Status.FAILURE: ("error", "queue", "name", "attempts", "start_at", "worker_node"),
+    Status.DEAD: ("error", "queue", "name", "attempts", "worker_node", "finished_at"),
+    Status.CANCELED: ("error", "queue", "name", "attempts", "finished_at"),
+    Status.DONE: ("queue", "name", "worker_node", "attempts", "finished_at"),
+}
+"""The columns that say most of a status; the viewer may choose others."""
+LABELS: Final = {
+    "name": "Handler",
+    "node": "Pinned to",
+    "worker_node": "Node",
+    "worker_started_at": "Since",
+    "created_at": "Enqueued",
+    "start_at": "Due",
+    "finished_at": "Ended",
+    "progress_note": "Note",
+}
+"""What columns are called that have a shorter word."""
 OPTIONAL: Final = (
     *(
         "worker_node",
@@ -49,6 +75,12 @@ NUMBERS: Final = frozenset(
 CHOICES: Final = (*SHOWN_AT_FIRST, *OPTIONAL)
 OPERATORS: Final = {"=": "is", "!=": "is not", "~": "contains", ">": "above", ">=": "from", "<": "below", "<=": "up to"}
 SPANS: Final = {"": "any time", "15m": "15 minutes", "1h": "an hour", "1d": "a day", "7d": "a week"}
+WITHIN: Final = {f"{column}>-{span}": (column, span) for column in TIME_COLUMNS for span in SPANS if span}
+"""The conditions that *Within* makes, and its fields."""
+SELECTION: Final = {
+    action.verb: action for action in TASK_ACTIONS if action.verb in EVENT_OF and action.verb != "change"
+}
+"""What is done to tasks that are selected."""
 FILTER_NAMES: Final = ("queue", "name", "status", "node", "search")
 
 
@@ -68,7 +100,8 @@ class TaskTable(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_address(query: UrlQuery) -> TaskTable:
     """The table of an address. A condition that is typed has its parts in fields of their own."""
-    columns = tuple(name for name in query.all("column") if name in CHOICES) or SHOWN_AT_FIRST
+    shown = SHOWN_OF.get(query.get("status"), SHOWN_AT_FIRST)
+    columns = tuple(name for name in query.all("column") if name in CHOICES) or shown
     size = query.get("size", "") or ""
     return TaskTable(
         filter=TaskFilter(where=tuple(query.all("where")), **{name: query.get(name) for name in FILTER_NAMES}),
@@ -84,24 +117,35 @@ async def show_tasks(page: PageRequest) -> Response:
         return page.redirect(address.address("/tasks"))
     table = read_address(page.query)
     problem, status = None, HTTPStatus.OK
-    found, following = [], None
+    listed = TaskPage(items=[], next=None, examined=0)
+    queue, client = table.filter.queue, page.client
+    counted, handlers = TaskCounts({}, frozenset()), list[StatisticsRow]()
     try:
         listed = await read_table(page, table)
-        found, following = listed.items, listed.next
     except (InvalidFilter, NodeNotFound) as error:
         problem, status = str(error), HTTPStatus.UNPROCESSABLE_ENTITY
-    names = {node.id: node.name for node in await page.read("nodes", page.client.nodes.list)}
-    queue = table.filter.queue
+    names = {node.id: node.name for node in await page.read("nodes", client.nodes.list)}
+    with suppress(PeerdError):  # a queue that cannot be, or is none of the viewer's: then it has no task here either
+        counted = await page.read(("task counts", queue), lambda: client.statistics.counts(queue=queue))
+        handlers = await page.read("handlers", lambda: client.statistics.summary("1h", by="handler"))
     return page.render(
         "tasks.html",
         "Tasks",
         status,
         wanted=table,
         heads=[("Id", "tight"), *(_head(column) for column in table.columns)],
-        tasks=[TaskView.of(task, names) for task in found],
-        next=following,
+        tasks=[TaskView.of(task, names, attempts=task.attempts_made) for task in listed.items],
+        next=listed.next,
+        examined=listed.examined,
         problem=problem,
-        statuses=list(Status),
+        tabs=[(one, counted.counts.get(one, 0), one in counted.at_least) for one in Status],
+        known={
+            "queue": sorted({str(row.queue) for row in handlers}),
+            "name": sorted({row.name for row in handlers if row.name}),
+            "node": sorted(names.values()),
+        },
+        within=next((WITHIN[one] for one in reversed(table.filter.where) if one in WITHIN), ("updated_at", "")),
+        selection=SELECTION,
         label_of=label_of,
         columns=CHOICES,
         time_columns=TIME_COLUMNS,
@@ -117,10 +161,10 @@ async def show_tasks(page: PageRequest) -> Response:
 def label_of(column: str) -> str:
     """What a column is called on pages.
 
-    >>> label_of("name"), label_of("worker_started_at")
-    ('Handler', 'Worker started at')
+    >>> label_of("name"), label_of("max_attempts")
+    ('Handler', 'Max attempts')
     """
-    return "Handler" if column == "name" else column.replace("_", " ").capitalize()
+    return LABELS.get(column) or column.replace("_", " ").capitalize()
 
 
 def _head(column: str) -> str | tuple[str, str]:
@@ -223,9 +267,9 @@ def _with_typed_condition(query: UrlQuery) -> UrlQuery | None:
     conditions = query.all("where")
     if column and operator in OPERATORS and value:
         conditions.append(f"{column}{operator}{value}")
-    if since and since_column in TIME_COLUMNS:
-        conditions = [one for one in conditions if not one.startswith(f"{since_column}>-")]
-        conditions.append(f"{since_column}>-{since}")
+    if since_column in TIME_COLUMNS:  # the form was sent, which says all of it
+        conditions = [one for one in conditions if one not in WITHIN]
+        conditions += [f"{since_column}>-{since}"] if since else []
     return query.with_mapping(dict.fromkeys((*typed, "after")) | {"where": conditions})
 
 

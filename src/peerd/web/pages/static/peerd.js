@@ -228,6 +228,7 @@ function followLog(log) {
       row.append(" ", Object.assign(document.createElement("span"), { className: "soft", textContent: `${visible(name)}=${visible(value)}` }));
     }
     log.append(row);
+    byId("log-count").textContent = Number(byId("log-count").textContent) + 1;
     if (atEnd) log.scrollTop = log.scrollHeight;
   });
   source.addEventListener("end", () => source.close());
@@ -300,7 +301,7 @@ document.addEventListener("keydown", (event) => {
 
 showTimes(document);
 countSelected();
-document.querySelector(".side").scrollLeft = (document.querySelector(".side [aria-current]")?.offsetLeft ?? 0) - 40;
+document.querySelector(".side")?.scrollTo((document.querySelector(".side [aria-current]")?.offsetLeft ?? 0) - 40, 0);
 setInterval(() => { if (!document.hidden) tickAges(document); }, 1000);
 document.addEventListener("visibilitychange", () => { if (!document.hidden && document.body.dataset.live !== undefined) schedule(0); });
 for (const log of document.querySelectorAll("[data-follow]")) followLog(log);
