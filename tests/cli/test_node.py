@@ -107,7 +107,7 @@ def test_status_and_doctor_show_whether_the_doorbell_works_and_it_is_rung(
 
     eventually(lambda: peerd("status", "--json").json["here"]["doorbell"]["works"])
     assert "doorbell works by datagrams, at 127.0.0.1:" in peerd("status").out
-    works = {"level": "ok", "subject": "doorbell", "message": "works by datagrams", "remedy": ""}
+    works = {"level": "ok", "subject": "doorbell", "message": "works by datagrams", "remedy": "", "about": {}}
     assert works in peerd("doctor", "--json").json["findings"]
     received = rings_received()
     assert peerd("ring", "jobs", "--json").json == {"rung": ["jobs"]}

@@ -237,7 +237,7 @@ def test_errors_are_a_table_of_what_fails_most(peerd: Peerd, client: Client) -> 
     lines = peerd("errors").lines
     assert lines[0].split()[:4] == ["attempts", "dead", "last", "(UTC)"]
     assert lines[1].split()[0] == "3"
-    assert "KeyError: 'user-<n>'?[<n>J" in lines[1]
+    assert "KeyError: 'user-<n>'\\x1b[<n>J" in lines[1]
     [group] = peerd("errors", "--json").json["groups"]
     assert (group["count"], group["name"], group["search"]) == (3, "send", "KeyError: 'user-")
 

@@ -35,7 +35,8 @@ stats --by handler --against 1d; errors --since 1h --queue mail; tasks bury 5; t
 tasks kick --queue mail --yes; tasks snooze 5 --for 1h; tasks move 5 --to video-1; tasks move 5 --to-queue other;
 tasks change 9 --priority 7 --body [1]; tasks cancel 6 --reason späte-Einsicht; tasks cancel 1 99; tasks retry 3;
 tasks retry --status canceled --yes; tasks retry --status dead --yes --no-wait; tasks delete 7;
-queues list; queues pause video --for 1h; queues resume mail viedo; limits list; limits set video --running 5;
+queues list; queues why video;
+queues pause video --for 1h; queues resume mail viedo; limits list; limits set video --running 5;
 limits remove mail --each-key; nodes list; nodes show video-1; nodes show old --timeout 0.2; nodes drain video-1;
 nodes undrain video-1; nodes forget old; nodes forget video-1; schedules list; schedules show refresh;
 schedules runs refresh --json; schedules run refresh b --no-wait; schedules disable refresh nightly;

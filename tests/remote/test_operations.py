@@ -92,6 +92,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "statistics.summary": [*SERIES, call("1d", by="handler", against="7d"), call(against="soon")],
     "statistics.errors": [call(), call("1h", queue="mail"), call("soon"), call(name="transcode"), call(queue="\n")],
     "statistics.series": [*SERIES, call(step="1m"), call(step="2m"), call(by="handler", most=1)],
+    "statistics.counts": [call(), call(queue="video"), call(queue="other"), call(queue="\n")],
     "statistics.depths": SINCE,
     "statistics.overview": [call(), call(max_wait="soon"), call(max_wait="1d")],
     "alerts.list": [call(), call(on=True), call(on=False, limit=1), call(kinds=["backlog"], since="1d")],
