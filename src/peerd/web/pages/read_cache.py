@@ -46,10 +46,16 @@ class ReadCache:
         self._most = most
         self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
 
-    async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
-        """The answer for a key, at most so old; `load` reads it where there is none."""
+    async def read(self, key: Hashable, load: Callable[[], Awaitable[T]], fresh_for: float | None = None) -> T:
+        """The answer for a key, at most so old; `load` reads it where there is none.
+
+        Args:
+            key: what is asked for, and what the viewer may see.
+            load: reads it.
+            fresh_for: seconds, where they are not those of the cache.
+        """
         entry = self._entries.get(key)
-        is_first = entry is None or self._is_old(entry)
+        is_first = entry is None or self._is_old(entry, self._fresh_for if fresh_for is None else fresh_for)
         if entry is None or is_first:
             entry = _Entry(asyncio.ensure_future(load()))
             entry.future.add_done_callback(partial(self._loaded, key, entry))
@@ -69,8 +75,9 @@ class ReadCache:
         """Read everything anew: an action has changed something, and its viewer shall see it."""
         self._entries.clear()
 
-    def _is_old(self, entry: _Entry) -> bool:
-        return entry.loaded_at is not None and time.monotonic() - entry.loaded_at > self._fresh_for
+    @staticmethod
+    def _is_old(entry: _Entry, fresh_for: float) -> bool:
+        return entry.loaded_at is not None and time.monotonic() - entry.loaded_at > fresh_for
 
     def _loaded(self, key: Hashable, entry: _Entry, done: asyncio.Future[Any]) -> None:
         entry.loaded_at = time.monotonic()

@@ -129,9 +129,9 @@ class PageRequest:
         """Whether the script of the page reads it again."""
         return LIVE_HEADER in self.request.headers
 
-    async def read(self, key: Hashable, load: Callable[[], Awaitable[T]]) -> T:
-        """What an operation reads, shared with the viewers that see the same."""
-        return await self.cache.read((visibility_of(self.actor), key), load)
+    async def read(self, key: Hashable, load: Callable[[], Awaitable[T]], fresh_for: float | None = None) -> T:
+        """What an operation reads, shared with the viewers that see the same; see `ReadCache.read`."""
+        return await self.cache.read((visibility_of(self.actor), key), load, fresh_for)
 
     async def read_series(self, key: Hashable, seconds: float, now: datetime, load: Load) -> Sequence[SeriesPoint]:
         """The series of a chart, as `read`; what was read of it before is not read again."""

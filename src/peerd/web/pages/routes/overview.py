@@ -20,6 +20,8 @@ from peerd.web.pages.rendering import PageRequest
 SPANS: Final = {"1h": "Hour", "1d": "Day", "7d": "Week"}
 SECONDS: Final = {"1h": 3600.0, "1d": 86_400.0, "7d": 604_800.0}
 GROUPS: Final = {"total": "All", "queue": "Queue", "handler": "Handler", "node": "Node"}
+OVERVIEW_FRESH_FOR: Final = 5.0
+"""Seconds. What it tells is written every ten to fifteen; the verdict takes a dozen statements and more."""
 SHOWN_STATUSES: Final = (
     Status.PENDING,
     Status.WORKING,
@@ -57,7 +59,11 @@ async def show_overview(page: PageRequest) -> Response:
 async def _read_overview(page: PageRequest) -> Overview | None:
     """None for an actor of some queues."""
     client = page.client
-    return None if client.actor.queues is not None else await page.read("overview", client.statistics.overview)
+    return (
+        None
+        if client.actor.queues is not None
+        else await page.read("overview", client.statistics.overview, OVERVIEW_FRESH_FOR)
+    )
 
 
 async def read_charts(page: PageRequest, span: str, by: str, **only: str) -> list[LineChart]:
