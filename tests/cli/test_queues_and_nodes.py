@@ -15,7 +15,9 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
+from peerd.store.maintenance.rescue import release_tasks_of_process
 from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
+from peerd.store.nodes.processes import end_process
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import depths, nodes, tasks
 from peerd.store.statistics.buckets import BucketRow, write_buckets
@@ -115,6 +117,12 @@ def test_a_node_that_does_not_answer_is_shown_with_the_cause_and_what_its_proces
     assert peerd("nodes", "show", "video-1", status=1).lines[-1].startswith("video-1 silent, last heartbeat 20")
     states = {one["name"]: one["processes"] for one in peerd("nodes", "list", "--json").json}
     assert [one["state"] for one in states["video-1"]] == ["silent"]
+    task_id = client.enqueue("video").id
+    holder.claim()
+    client.database.run(release_tasks_of_process, holder.process_id, "killed by SIGKILL", crashed=True)
+    client.database.run(end_process, holder.process_id, "killed by SIGKILL")
+    last = peerd("nodes", "show", "video-1", status=1).lines[-1]
+    assert re.fullmatch(rf"video-1 ended 20\S+: killed by SIGKILL; it ran task {task_id}", last)
     assert "cannot be reached" in peerd("reload", "--node", "gone", status=1).err
     assert "there is no node" in peerd("scale", "video", "2", "--node", "unknown", status=1).err
 

@@ -83,8 +83,10 @@ def add_history(connection: sa.Connection, node_id: int, incarnation: str) -> No
     process = {"id": 1, "node_id": node_id, "incarnation": incarnation, "kind": "video", "slot": "video-1", "pid": 17}
     run = {"schedule": SCHEDULE, "tick_at": now, "origin": "tick", "number": 1, "status": "failed", "node_id": node_id}
     alert = {"kind": "node-silent", "subject": NODE, "node": NODE, "slot": "agent", "pid": 18, "text": "it is silent"}
+    crash = {"lease": 2, "outcome": "crash", "cause": "killed by SIGABRT"}
     for table, row in (
         (attempts, {**failed, "started_at": now, "ended_at": now}),
+        (attempts, {**failed, **crash, "started_at": now, "ended_at": now}),
         (task_logs, {**line, "at": now}),
         (processes, {**process, "role": "worker", "started_at": now, "checked_at": now, "ended_at": now}),
         (schedule_runs, {**run, "created_at": now}),

@@ -116,6 +116,15 @@ def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: h
     assert f"/bulk/new?{filtered}&verb=move" in parse(answer).links
 
 
+def test_a_death_leads_to_its_task_and_the_task_says_what_may_be_missing(visitor: httpx.Client) -> None:
+    answer = visitor.get("/processes?ended=1")
+    [row] = re.findall(r'<tr id="process-1">.*?</tr>', answer.text, re.DOTALL)
+    assert 'href="/tasks/1"' in row
+    assert "killed by SIGABRT): what the handler logged in the last two seconds before may be missing" in re.sub(
+        r"\s+", " ", visitor.get("/tasks/1").text
+    )
+
+
 def test_an_unknown_page_is_an_error_with_a_way_back(visitor: httpx.Client) -> None:
     answer = visitor.get("/nowhere")
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")

@@ -75,6 +75,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "nodes.list": [call()],
     "nodes.processes": [call(), call(ended=True)],
     "nodes.loads": [call()],
+    "nodes.lost_tasks": [call()],
     "nodes.get": NODES,
     "nodes.state": [call("video-1"), OLD, call("nowhere"), call(7), call("old", timeout="soon")],
     "nodes.reload": [call("video-1", ["video"], config_only=True), OLD, call("nowhere"), call("video-1", "video")],

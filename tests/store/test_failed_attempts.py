@@ -67,11 +67,15 @@ def test_failed_attempts_are_grouped_by_handler_and_by_what_their_errors_have_in
             assert {task.id for task in found_by} == expected, "what 'retry' acts on"
         [one] = client.tasks.list(queue="images", status="dead", search=aborts.search)
         assert one.id == aborted
+        [crashed] = world.attempts(aborted)
+        assert client.nodes.lost_tasks() == {crashed.process_id: [aborted]}, "no error is a death"
         assert [group.count for group in client.statistics.errors("1d", queue="mail").groups] == [2, 1]
         assert [group.count for group in client.statistics.errors("1d", name="pull").groups] == [1]
         assert [group.count for group in client.statistics.errors("7d", queue="q").groups] == [1]
         restricted = client.acting_as(Actor.with_role("ann", "viewer", queues=["images"]))
         assert [group.queue for group in restricted.statistics.errors().groups] == ["images"]
+        elsewhere = client.acting_as(Actor.with_role("ben", "viewer", queues=["mail"]))
+        assert elsewhere.nodes.lost_tasks() == {}
 
 
 def test_no_more_than_the_newest_attempts_are_examined_and_the_answer_says_so(world: World) -> None:

@@ -33,7 +33,8 @@ OPERATIONS: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
         now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.search_logs tasks.counts
         bulk.list
-        bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads statistics.summary
+        bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads nodes.lost_tasks
+        statistics.summary
         statistics.series statistics.errors statistics.counts alerts.list""",
     (VIEW, 403): """
         examine bulk.preview queues.is_known queues.why nodes.state nodes.get_request schedules.list schedules.get

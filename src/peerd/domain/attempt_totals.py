@@ -11,7 +11,9 @@ from peerd.domain.histogram import Histogram
 OUTCOMES: Final = ("done", "failed", "timed_out", "dead", "canceled", "snoozed", "released")
 """Classes of outcomes, each a column of the table `statistics`."""
 FAILURES: Final = ("failed", "timed_out", "dead")
-FAILURE_LABELS: Final = ("failure", "dead", "timeout", "crash", "rescued")
+CRASH_LABELS: Final = ("crash", "rescued")
+"""Labels of attempts whose process died."""
+FAILURE_LABELS: Final = ("failure", "dead", "timeout", *CRASH_LABELS)
 """Labels of attempts that failed, with a retry or without."""
 _OUTCOME_OF_LABEL: Final[Mapping[str, str]] = {
     "done": "done",

@@ -27,10 +27,12 @@ from peerd.store.nodes.loads import NodeLoad, read_loads
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.nodes.requests import NodeRequest
+from peerd.store.tasks.failed_attempts import tasks_lost_with_processes
 
 T = TypeVar("T")
 NodeList = list[Node]
 ProcessList = list[ProcessRecord]
+LostTasks = dict[int, list[int]]
 LoadList = list[NodeLoad]
 
 
@@ -231,6 +233,14 @@ class NodeOperations(OperationGroup[Mode]):
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
         return Query("read", processes.list_processes, ended=ended)
+
+    @operation(in_queues=True)
+    def lost_tasks(self) -> Query[LostTasks]:
+        """The ids of the tasks that processes ran when they died, by the ids of the processes, as far as it is known.
+
+        It examines the newest 5,000 attempts that did not succeed.
+        """
+        return Query("read", tasks_lost_with_processes, self._actor.queues)
 
     def _request_and_wait(self, name: str, command: NodeCommand, seconds: float, answer: type[T]) -> QuerySequence[T]:
         node, requester = validation.node(name), requester_name(self._actor)

@@ -16,7 +16,7 @@ from peerd.cli.cluster.live_node import render_node
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
-from peerd.cli.output.formatting import format_age
+from peerd.cli.output.formatting import format_age, sanitize
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.errors import NodeRequestFailed, NodeUnreachable, NotPermitted
 from peerd.store.nodes.loads import NodeLoad
@@ -26,6 +26,8 @@ from peerd.store.nodes.processes import ProcessRecord, process_state
 app = new_app("List, show, drain, undrain and forget nodes.")
 
 NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes.")]
+SHOWN_ENDS = 10
+"""Processes that have ended, the newest first."""
 NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
 COLUMNS = ("node", "state", right("seen"), right("processes"), right("running"), "zone", "version", wide("address"))
 
@@ -60,13 +62,21 @@ def show(
     seconds = parse_duration_option("--timeout", timeout)
     row = context.client.nodes.get(node)
     live, problem = None, None
-    mine = _with_states(context.client.nodes.processes(), row)
+    mine = _with_states(context.client.nodes.processes(ended=True), row)
+    ends = sorted((one for one in mine if one["ended_at"]), key=lambda one: one["ended_at"], reverse=True)[:SHOWN_ENDS]
+    lost = context.client.nodes.lost_tasks()
+    ended = [{**one, "tasks": lost.get(one["id"], [])} for one in ends]
     try:
         live = context.client.nodes.state(node, timeout=seconds)
     except (NodeUnreachable, NodeRequestFailed, NotPermitted) as error:
         problem = str(error)
-    answer = {**msgspec.to_builtins(row), "state": row.state, "live": live, "problem": problem}
-    shown = [f"{one['slot']} {one['state']}, last heartbeat {one['checked_at']}" for one in mine if live is None]
+    answer = {**msgspec.to_builtins(row), "state": row.state, "live": live, "problem": problem, "ended": ended}
+    shown = [
+        f"{one['slot']} {one['state']}, last heartbeat {one['checked_at']}"
+        for one in mine
+        if live is None and not one["ended_at"]
+    ]
+    shown += [_end_line(one) for one in ended]
     context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()), *shown)
     if problem is not None:
         raise typer.Exit(1)
@@ -97,6 +107,11 @@ def forget(context: CommandContext, nodes: NodeNames) -> None:
     for name in nodes:
         context.client.nodes.forget(name)
     context.print_result({"forgotten": nodes}, *[f"{name} is forgotten" for name in nodes])
+
+
+def _end_line(one: Mapping[str, Any]) -> str:
+    ran = f"; it ran {', '.join(f'task {task_id}' for task_id in one['tasks'][:5])}" if one["tasks"] else ""
+    return f"{one['slot']} ended {one['ended_at']}: {sanitize(one['cause'] or 'the cause is not known')}{ran}"
 
 
 def _with_states(processes: Sequence[ProcessRecord], node: Node) -> list[dict[str, Any]]:

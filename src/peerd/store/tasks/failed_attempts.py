@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from datetime import datetime
 from typing import Final
@@ -10,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.attempt_totals import FAILURE_LABELS
+from peerd.domain.attempt_totals import CRASH_LABELS, FAILURE_LABELS
 from peerd.domain.lifecycle import Status
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
@@ -19,6 +20,8 @@ MOST_EXAMINED: Final = 5_000
 """Attempts that one look reads."""
 MOST_TEXT: Final = 1_000
 """Characters that are read of an error."""
+LONGEST: Final = 366 * 86_400.0
+"""Seconds: longer than attempts are kept."""
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
@@ -31,6 +34,8 @@ class FailedAttempt(msgspec.Struct, frozen=True):
         error: the beginning of its text.
         cause: how its process died, if it did.
         ended_at: when.
+        process_id: of the process that ran it.
+        outcome: its label.
     """
 
     queue: str
@@ -40,6 +45,8 @@ class FailedAttempt(msgspec.Struct, frozen=True):
     error: str
     cause: str | None
     ended_at: datetime
+    process_id: int | None
+    outcome: str
 
 
 class FailedAttempts(msgspec.Struct, frozen=True):
@@ -68,14 +75,28 @@ def list_failed_attempts(
     newest = sa.select(attempts).order_by(attempts.c.id.desc()).limit(most).subquery("newest")
     is_recent = newest.c.ended_at >= seconds_from_now(-seconds)
     error = sa.func.substr(newest.c.error, 1, MOST_TEXT)
-    statement = sa.select(is_recent, newest.c.outcome, tasks.c.queue, tasks.c.name, tasks.c.id, tasks.c.status)
-    statement = statement.add_columns(error, newest.c.cause, newest.c.ended_at)
+    columns = (newest.c.cause, newest.c.ended_at, newest.c.process_id, newest.c.outcome)
+    statement = sa.select(is_recent, tasks.c.queue, tasks.c.name, tasks.c.id, tasks.c.status, error, *columns)
     joined = statement.outerjoin_from(newest, tasks, tasks.c.id == newest.c.task_id).order_by(newest.c.id.desc())
     rows = connection.execute(joined).all()
     found = [
-        FailedAttempt(queue, handler, task_id, status == Status.DEAD, error or "", cause, ended_at)
-        for recent, outcome, queue, handler, task_id, status, error, cause, ended_at in rows
-        if recent and outcome in FAILURE_LABELS and task_id is not None
+        FailedAttempt(queue, handler, task_id, status == Status.DEAD, error or "", *others)
+        for recent, queue, handler, task_id, status, error, *others in rows
+        if recent and others[-1] in FAILURE_LABELS and task_id is not None
         if (queues is None or queue in queues) and (name is None or handler == name)
     ]
     return FailedAttempts(found, len(rows) < most or not rows[-1][0])
+
+
+def tasks_lost_with_processes(connection: Connection, queues: Collection[str] | None = None) -> dict[int, list[int]]:
+    """The tasks that processes ran when they died, by the ids of the processes, among the newest attempts.
+
+    Args:
+        connection: of any transaction.
+        queues: only tasks of these queues.
+    """
+    lost: dict[int, list[int]] = defaultdict(list)
+    for attempt in list_failed_attempts(connection, LONGEST, queues).items:
+        if attempt.outcome in CRASH_LABELS and attempt.process_id is not None:
+            lost[attempt.process_id].append(attempt.task_id)
+    return lost

@@ -96,21 +96,24 @@ async def show_state(page: PageRequest) -> Response:
 async def show_processes(page: PageRequest) -> Response:
     """The processes of all nodes; those that have ended, with their causes."""
     client, with_ended = page.client, page.query.get("ended") == "1"
-    nodes, processes = await asyncio.gather(
+    nodes, processes, lost = await asyncio.gather(
         page.read("nodes", client.nodes.list),
         page.read(("processes", with_ended), lambda: client.nodes.processes(ended=with_ended)),
+        page.read("lost tasks", client.nodes.lost_tasks),
     )
     by_id = {node.id: node for node in nodes}
     names = {node.id: node.name for node in nodes}
-    shown = sorted(
-        processes, key=lambda one: (one.ended_at is not None, names.get(one.node_id, ""), one.kind, one.slot)
-    )
+    living = [one for one in processes if one.ended_at is None]
+    living.sort(key=lambda one: (names.get(one.node_id, ""), one.kind, one.slot))
+    ended = [one for one in processes if one.ended_at is not None]
+    shown = [*sorted(ended, key=_ended_at, reverse=True), *living]
     return page.render(
         "processes.html",
         "Processes",
         processes=shown[:MOST_PROCESSES],
         are_cut=len(shown) > MOST_PROCESSES,
         names=names,
+        lost=lost,
         states={one.id: process_state(one, by_id.get(one.node_id)) for one in shown},
         with_ended=with_ended,
         live="type=node",
