@@ -179,7 +179,7 @@ def test_the_command_line_of_one_node_steers_another(cluster: Cluster, one: Clus
     reloaded = one.peerd("reload", "jobs", "--node", "two")
     assert reloaded.stdout.splitlines() == ["jobs  done", "two is reloaded"]
     assert (len(two.slots("jobs")), len(one.slots("jobs"))) == (2, 1)
-    assert re.search(r"jobs-2 +RUNNING +\d+ +\d+ ", one.peerd("nodes", "show", "two").stdout)
+    assert re.search(r"jobs-2 +running +\d+ +\d+ ", one.peerd("nodes", "show", "two").stdout)
     refused = one.peerd("scale", "nothing", "2", "--node", "two")
     assert (refused.returncode, "there is no kind 'nothing' to scale" in refused.stderr) == (1, True)
     job = cluster.enqueue("gated")

@@ -204,12 +204,19 @@ document.addEventListener("change", (event) => {
 // ---------------------------------------------------------------- log lines, as they are written
 
 const MOST_TEXT = 4000; // characters of a message or a value, as on the server
-// Control characters, marks of direction and halves of characters are written as their numbers, as on the server.
-const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]|\p{Surrogate}/gu;
+// Control characters, marks of direction, what has no width and halves of characters are written as their numbers, by
+// the rule of the server (escaping.py).
+const INVISIBLE =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\p{Surrogate}/gu;
+
+function escaped(found) {
+  const number = found.charCodeAt(0).toString(16);
+  return number.length > 2 ? `\\u${number.padStart(4, "0")}` : `\\x${number.padStart(2, "0")}`;
+}
 
 function visible(value) {
   const text = typeof value === "string" ? value : JSON.stringify(value);
-  const shown = text.slice(0, MOST_TEXT).replace(INVISIBLE, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  const shown = text.slice(0, MOST_TEXT).replace(INVISIBLE, escaped);
   return text.length > MOST_TEXT ? `${shown}…` : shown;
 }
 
