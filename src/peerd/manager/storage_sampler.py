@@ -38,6 +38,8 @@ CONFIRM_AFTER: Final = 20.0
 REPEAT_EVERY: Final = 3_600.0
 """Seconds between two reports of a condition that lasts."""
 MAX_RESUMED: Final = 1_000
+CONFIRMED: Final = (*ABOUT_DISKS, AlertKind.REPAIR_BRAKE)
+"""Kinds that are reported when they have lasted: a new disk is not there until its node has reported it."""
 COMPONENT: Final = "storage sample"
 
 
@@ -128,7 +130,7 @@ class StorageSampler:
             self._events.emit(StorageConditionEnded(condition=kind, text=text, disk=number, seconds=seconds))
 
     def _is_confirmed(self, condition: StorageCondition, now: float) -> bool:
-        waits = CONFIRM_AFTER if condition.kind in ABOUT_DISKS else 0.0
+        waits = CONFIRM_AFTER if condition.kind in CONFIRMED else 0.0
         return now - self._found_at[condition.key] >= waits
 
 
