@@ -97,7 +97,8 @@ def test_every_copy_is_verified_in_time_and_bit_rot_is_found_and_mended(cluster:
     cluster.keep()
     [holder, _] = [node for node in cluster.nodes.values() if node.contents()]
     path = holder.content_path(int(holder.contents()[0], 16))
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert [name for _, name, _ in cluster.keep()] == [], "all were verified and swept lately"
     cluster.catalogue.change(file_copies, sa.true(), verified_at=seconds_from_now(-40 * day))
     done = cluster.keep()
