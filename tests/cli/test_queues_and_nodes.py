@@ -63,6 +63,7 @@ def test_a_queue_says_why_its_tasks_wait_and_when_they_are_gone(
     peerd: Peerd, client: Client, holder: ClaimingProcess
 ) -> None:
     assert peerd("queues", "why", "video").lines == ["nothing keeps its tasks waiting"]
+    assert "no worker process has ever served vidoe; did you mean 'video'?" in peerd("queues", "why", "vidoe").err
     for job in client.enqueue_many(["video"] * 5, node="video-1"):
         client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == job.id).values(created_at=AGO))
     client.enqueue("video", start_in="1h")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -111,5 +111,5 @@ def test_the_tasks_of_the_newest_attempts_are_read_by_their_ids(world: World) ->
     world.execute(sa.insert(attempts), rows)
     world.execute(sa.insert(tasks), [{"queue": "q", "status": "done"} for _ in range(2_000)])
     analyze(store, "attempts", "tasks")
-    newest: Callable[[], object] = lambda: store.read(list_failed_attempts, DAY, most=100)  # noqa: E731
+    newest = partial(store.read, list_failed_attempts, DAY, most=100)
     assert not problems_of_plans(store, newest, "tasks", may_sort=True)

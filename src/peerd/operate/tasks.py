@@ -21,6 +21,7 @@ from peerd.operate import validation
 from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
+from peerd.operate.statistics import LONGEST
 from peerd.operate.task_filter import TaskFilter, TaskFilterOptions
 from peerd.operate.visible_tasks import (
     TaskScope,
@@ -48,8 +49,6 @@ Attempts = list[Attempt]
 MAX_PAGE = 10_000
 MAX_RECENT = 1_000
 MAX_LINES = 1_000
-LONGEST_SEARCH = 366 * 86_400.0
-"""Seconds that a search in log lines can look back."""
 
 
 class TaskOperations(OperationGroup[Mode]):
@@ -231,7 +230,7 @@ class TaskOperations(OperationGroup[Mode]):
             find_log_lines,
             LineFilter(text=text, levels=levels, queues=queues, name=name),
             scope.masker,
-            validation.time_span("since", since, 0.0, LONGEST_SEARCH),
+            validation.time_span("since", since, 0.0, LONGEST),
             after=validation.id_cursor(after, "log lines"),
             limit=validation.number("limit", limit, 1, MAX_LINES),
         )

@@ -55,6 +55,8 @@ def why(context: CommandContext, queue: Annotated[str, Argument(metavar="QUEUE",
     minutes, and there is none where nothing changed.
     """
     wait = context.client.queues.why(queue)
+    if not wait.reasons:
+        _warn_unknown(context, _find_unknown(context, [queue]))
     prospect = [] if wait.prospect is None else [wait.prospect.sentence]
     context.print_result(
         wait, *(finding_lines(wait.reasons) if wait.reasons else ["nothing keeps its tasks waiting"]), *prospect
