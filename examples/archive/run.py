@@ -56,14 +56,15 @@ class ArchiveNode:
         """That of the commands on this node."""
         return {**os.environ, "PEERD_CONFIG": self._config}
 
-    def start(self) -> None:
-        """Start it, and wait until it runs."""
+    def start(self, client: Client) -> None:
+        """Start it, and wait until it runs and the cluster knows it: its commands find it from then on."""
         with (self._folder / f"{self.name}.log").open("ab") as log:
             command = [sys.executable, "-m", "peerd", "up"]
             self._process = subprocess.Popen(
                 command, cwd=self._folder, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         wait_for(f"node {self.name} runs", self._is_running)
+        wait_for(f"{self.name} is in the cluster", lambda: self.name in {node.name for node in client.nodes.list()})
 
     def lose(self) -> None:
         """Kill all its processes, and remove all that is on its disk."""
@@ -148,7 +149,7 @@ def set_up(archive: Archive) -> None:
     say(1, "three nodes, each with an empty folder that becomes a disk")
     for node in archive.nodes.values():
         node.disk.mkdir()
-        node.start()
+        node.start(archive.client)
         archive.peerd(f"files disks add disk-{node.name}", on=node.name)
     wait_for("all disks are used", lambda: archive.online() == set(NODES))
     archive.peerd("files classes set default --copies 2 --durable 2")
@@ -191,7 +192,7 @@ def read_it_back(archive: Archive) -> None:
 def bring_the_node_back(archive: Archive) -> None:
     """Start the node again: its empty folder is refused, until it is made a new disk."""
     say(5, "node c is back; its folder is empty, so it is no disk, and nothing is written to it")
-    archive.nodes["c"].start()
+    archive.nodes["c"].start(archive.client)
     assert not any(archive.nodes["c"].disk.iterdir()), "something was written to a folder that is no disk"
     [number] = [disk.id for disk in archive.client.disks.list() if disk.node == "c"]
     wait_for(
