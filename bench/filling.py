@@ -13,23 +13,24 @@ CHUNK: Final = 200_000
 LARGE: Final = 1 << 30
 """Bytes of buffers and log, for a server that holds millions of rows."""
 
-Moment = int
-"""Seconds from now."""
+Moment = int | str
+"""Seconds from now; as text, an expression of them, in which ``n`` is the number of the row, from 1."""
 
 
 class RowTemplate(msgspec.Struct, frozen=True, kw_only=True):
-    """So many tasks with these values; a column that ends in ``_at`` is given in seconds from now.
+    """So many tasks with these values, or rows of another table; the moments are given in seconds from now.
 
-    ``values`` are literals of SQL.
+    ``values`` are expressions of SQL, in which ``n`` is the number of the row, from 1.
     """
 
     number: int
     values: Mapping[str, str]
     moments: Mapping[str, Moment] = {}
+    table: str = "tasks"
 
 
 def insert_rows(connection: Any, kind: str, rows: RowTemplate) -> None:
-    """Insert them into ``tasks``, some at a time.
+    """Insert them into their table, some at a time.
 
     Args:
         connection: a bare driver's, in autocommit mode.
@@ -37,12 +38,13 @@ def insert_rows(connection: Any, kind: str, rows: RowTemplate) -> None:
         rows: what.
     """
     moments = {name: _moment(kind, seconds) for name, seconds in rows.moments.items()}
-    columns = {"queue": "'bench'", "name": "'noop'", "body": "'{\"number\":1}'"} | dict(rows.values) | moments
-    into = f"INSERT INTO tasks ({', '.join(columns)})"
+    common = {"queue": "'bench'", "name": "'noop'", "body": "'{\"number\":1}'"} if rows.table == "tasks" else {}
+    columns = common | dict(rows.values) | moments
+    into = f"INSERT INTO {rows.table} ({', '.join(columns)})"
     values = ", ".join(columns.values())
     cursor = connection.cursor()
     for done in range(0, rows.number, CHUNK):
-        cursor.execute(f"{into} {_many(kind, values, min(CHUNK, rows.number - done))}")
+        cursor.execute(f"{into} {_many(kind, values, done, min(CHUNK, rows.number - done))}")
 
 
 @contextmanager
@@ -57,26 +59,26 @@ def unsafe_fast_fill(connection: Any, kind: str) -> Iterator[None]:
             connection.cursor().execute(statement)
 
 
-def _many(kind: str, values: str, number: int) -> str:
+def _many(kind: str, values: str, done: int, number: int) -> str:
     match kind:
         case "mariadb":
-            numbers = f"JSON_TABLE(concat('[0', repeat(',0', {number - 1}), ']'), '$[*]' COLUMNS (n INT PATH '$'))"
-            return f"SELECT {values} FROM {numbers} AS numbers"
+            listed = f"JSON_TABLE(concat('[0', repeat(',0', {number - 1}), ']'), '$[*]' COLUMNS (place FOR ORDINALITY))"
+            return f"SELECT {values} FROM (SELECT {done} + place AS n FROM {listed} AS listed) AS numbers"
         case "postgresql":
-            return f"SELECT {values} FROM generate_series(1, {number})"
+            return f"SELECT {values} FROM generate_series({done + 1}, {done + number}) AS numbers(n)"
         case _:
-            numbers = f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {number})"
-            return f"{numbers} SELECT {values} FROM numbers"
+            counted = f"SELECT {done + 1} UNION ALL SELECT n + 1 FROM numbers LIMIT {number}"
+            return f"WITH RECURSIVE numbers(n) AS ({counted}) SELECT {values} FROM numbers"
 
 
-def _moment(kind: str, seconds: int) -> str:
+def _moment(kind: str, seconds: Moment) -> str:
     match kind:
         case "mariadb":
-            return f"now(6) + INTERVAL {seconds} SECOND"
+            return f"now(6) + INTERVAL ({seconds}) SECOND"
         case "postgresql":
-            return f"clock_timestamp() + INTERVAL '{seconds} seconds'"
+            return f"clock_timestamp() + ({seconds}) * INTERVAL '1 second'"
         case _:
-            return f"strftime('%Y-%m-%d %H:%M:%f', 'now', '{seconds} seconds')"
+            return f"strftime('%Y-%m-%d %H:%M:%f', 'now', ({seconds}) || ' seconds')"
 
 
 _FAST: Final[Mapping[str, tuple[str, ...]]] = {

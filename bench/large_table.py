@@ -81,6 +81,23 @@ def fill(target: BenchDatabase, rows: int) -> None:
     target.analyze()
 
 
+def fill_lines(target: BenchDatabase, rows: int) -> None:
+    """As many log lines, twenty a second, and the failed attempts of the dead tasks, fifty a second."""
+    dead, (last,) = int(rows * SHARES[1][0]), target.ask("SELECT max(id) FROM tasks WHERE status = 'dead'")[0]
+    message = "'a frame was read and encoded, and nothing was strange in it'"
+    line = {"lease": "1", "attempt": "1", "level": "'info'", "logger": "'app'", "message": message}
+    line |= {"task_id": "(n - n % 10) / 10", "sequence": "n % 10"}
+    failed = {"lease": "1", "number": "1", "outcome": "'dead'", "error": "'OSError: no space left on device'"}
+    failed["task_id"] = f"{last - dead} + n"
+    with unsafe_fast_fill(target._connection, target.kind):  # noqa: SLF001 - the bare driver's connection
+        for table, number, values, moments in (
+            ("task_logs", rows, line, {"at": "-n / 20.0"}),
+            ("attempts", dead, failed, {"ended_at": f"(n - {dead}) / 50.0"}),
+        ):
+            template = RowTemplate(number=number, values=values, moments=moments, table=table)
+            insert_rows(target._connection, target.kind, template)  # noqa: SLF001 - as above
+
+
 def fill_statistics(target: BenchDatabase) -> None:
     """The time series of a busy cluster, as far back as they are looked at in each step, and some more."""
     present = bucket_start(target.client.now(), MINUTE)

@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Final, Self
 
 import httpx
 import sqlalchemy as sa
 
 from bench.databases import BenchDatabase, open_bench_database
-from bench.large_table import fill, fill_statistics
+from bench.large_table import fill, fill_lines, fill_statistics
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
 from peerd.store.statements.driver_connection import DriverConnection, DriverResult
@@ -58,8 +58,12 @@ def pages_of(client: Client) -> dict[str, str]:
         "a task": Subject.TASK.page(some),
         "bulk action, all dead": "/bulk/new?status=dead",
         "bulk action, all pending of a queue": "/bulk/new?status=pending&queue=video",
+        "errors of a day": "/errors",
+        "handlers beside yesterday": "/handlers",
+        "log lines, the newest": "/logs?text=frame&since=7d",
+        "log lines, a text that none has": "/logs?text=elephant&since=7d",
         "queues": "/queues",
-        "a queue": Subject.QUEUE.page("video"),
+        "a queue, and why its tasks wait": Subject.QUEUE.page("video"),
         "limits": "/limits",
         "nodes": "/nodes",
         "processes": "/processes?ended=1",
@@ -177,15 +181,16 @@ def measure_pages(target: BenchDatabase, address: str) -> None:
 
 def measure_viewers(target: BenchDatabase, address: str) -> None:
     """Print the second table."""
-    print("\n| open dashboards | readings/s | statements/s |\n|--:|--:|--:|")
-    with load(target.client):
-        for count in VIEWERS:
-            with StatementCounter(target.database) as counter:
-                began = time.monotonic()
-                readings = asyncio.run(watch(address, count))
-                seconds = time.monotonic() - began
-            own = seconds / LOAD_INTERVAL  # the load's, at least one for each task
-            print(f"| {count} | {readings / seconds:.1f} | {(counter.count - own) / seconds:.1f} |", flush=True)
+    print("\n| open dashboards | tasks | readings/s | statements/s |\n|--:|---|--:|--:|")
+    loads = [(count, 1 / LOAD_INTERVAL, load(target.client)) for count in VIEWERS]
+    watched: list[tuple[int, float, AbstractContextManager[None]]] = [(1, 0.0, nullcontext()), *loads]
+    for count, enqueued, loaded in watched:
+        with loaded, StatementCounter(target.database) as counter:
+            began = time.monotonic()
+            readings = asyncio.run(watch(address, count))
+            seconds = time.monotonic() - began
+        statements = counter.count / seconds - enqueued  # the load's, at least one for each task
+        print(f"| {count} | {enqueued:.0f}/s | {readings / seconds:.1f} | {statements:.1f} |", flush=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -194,6 +199,7 @@ def main(arguments: list[str]) -> None:
     with open_bench_database(kind) as target:
         began = time.perf_counter()
         fill(target, rows)
+        fill_lines(target, rows)
         fill_statistics(target)
         target.database.run(write_depths, target.database.read(sample_depths))
         print(f"{target.version}: {rows:,} tasks in {time.perf_counter() - began:.0f} s\n", flush=True)

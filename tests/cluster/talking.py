@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from pathlib import Path
 
 from peerd import Context, Queue
@@ -36,6 +38,8 @@ async def is_killed(ctx: Context) -> None:
     print("long before")  # noqa: T201
     while not (HERE / "gate").exists():  # noqa: ASYNC110 - the test makes it
         await asyncio.sleep(0.02)
+    ctx.log.error("the last words", of="the process")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @talking.task

@@ -247,14 +247,16 @@ def test_lines_of_every_kind_of_handler_are_kept_and_still_in_the_log_of_the_nod
 
 
 @pytest.mark.slow
-def test_a_killed_process_has_written_its_lines_but_those_of_the_last_seconds(
+def test_the_last_lines_of_a_process_that_is_killed_are_written_by_its_successor(
     cluster: Cluster, node: ClusterNode
 ) -> None:
     job = cluster.enqueue("is_killed", "talking")
     eventually(lambda: messages(cluster, job) == ["long before"], timeout=WITHIN)
-    node.kill("talking-1")
+    (cluster.folder / "gate").touch()
     cluster.wait_until(job, Status.DEAD)
-    assert messages(cluster, job) == ["long before"]
+    eventually(lambda: messages(cluster, job) == ["long before", "the last words"], timeout=WITHIN)
+    files = {path.name for path in node.run_directory.glob("lines-*")}
+    assert files <= {f"lines-{pid}" for pid in node.all_pids()}, "the file of the killed one is removed"
 
 
 @pytest.mark.slow

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from peerd import Client, Context, Queue, Status
 from peerd.domain.log_line import TaskLogLine
 from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TaskLinesDropped
-from peerd.testing import eventually_async
+from peerd.testing import eventually, eventually_async
 from peerd.work.logs import attempt_log
+from peerd.work.logs.line_journal import PREFIX
 from peerd.work.logs.line_writer import LineWriter
 from tests.work.harness import Gates, RunnerHarness
 
 pytestmark = pytest.mark.one_database
+LEFT = 1100
+"""Lines: more than one write takes."""
+LOGS_AND_DIES = f"""
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from peerd.store.tasks.line_insert import LoggedLine
+from peerd.work.logs.line_journal import LineJournal
+journal = LineJournal(Path(sys.argv[1]))
+task_id = int(sys.argv[2])
+for number in range({LEFT}):
+    journal.append(LoggedLine(task_id, 1, number, 1, datetime.now(UTC), "info", "app", f"line {{number}}", None))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
 @contextmanager
@@ -116,9 +136,36 @@ async def test_an_outage_delays_lines_and_drops_the_oldest_beyond_a_limit(
         found = await until_lines(harness, task_id, 15)
         await eventually_async(lambda: harness.of(TaskLinesDropped))
     assert found[-1].sequence == 99
-    assert len(found) < 25
+    assert len(found) < 45  # those that wait, and those of a round that had begun
     assert sum(event.count for event in harness.of(TaskLinesDropped)) == 100 - len(lines_of(harness, task_id))
     assert not harness.of(DatabaseOutageStarted)
+
+
+def test_what_a_killed_process_has_left_is_written_once_whatever_else_is_in_its_file(
+    harness: RunnerHarness, tmp_path: Path
+) -> None:
+    run_directory = tmp_path / "run"
+    run_directory.mkdir()
+    task_id = harness.world.add()
+    killed = subprocess.run([sys.executable, "-c", LOGS_AND_DIES, run_directory, str(task_id)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    [file] = run_directory.iterdir()
+    with file.open("ab") as end:
+        end.write(b'{"task_id":7,"lease":1,"sequ')  # the disk was full
+    others = {f"{PREFIX}{os.getppid()}": b"of a process that lives", f"{PREFIX}of-nobody": b""}
+    for name, content in others.items():
+        (run_directory / name).write_bytes(content)
+    harness.database.fail("write_lines", times=1)
+    for directory in (run_directory, tmp_path / "is-not-there"):
+        writer = LineWriter(harness.database, EventBus(harness.events), "info", directory)
+        writer.start()
+        eventually(lambda: not file.exists())
+        writer.stop(10.0)
+    logs = Client(harness.database).tasks.logs
+    first = logs(task_id, limit=1000)
+    found = [*first.items, *logs(task_id, after=first.next).items]
+    assert [one.message for one in found] == [f"line {number}" for number in range(LEFT)]
+    assert {path.name for path in run_directory.iterdir()} == set(others)
 
 
 async def test_lines_that_the_database_refuses_harm_no_others_and_a_stop_writes_what_waits(

@@ -211,7 +211,8 @@ class TaskService(WorkerService[TaskWorker]):
     def _start_writing_lines(self) -> LineCollector | None:
         if not self._worker.settings.log_lines:
             return None
-        self._line_writer = LineWriter(self._database, self._events, self._worker.settings.log_level)
+        level, directory = self._worker.settings.log_level, self._link.run_directory
+        self._line_writer = LineWriter(self._database, self._events, level, directory)
         self._line_writer.start()
         return self._line_writer.lines
 

@@ -21,6 +21,7 @@ from peerd.runtime.process.uncaught_exceptions import exception_text
 from peerd.store.tasks.line_insert import LoggedLine
 from peerd.store.tasks.log_lines import LineRange
 from peerd.work.logs.kept_lines import KeptLine, KeptLines
+from peerd.work.logs.line_journal import LineJournal
 
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 """Of the lines of a process that wait to be written; beyond it, as in a long outage, the oldest are dropped."""
@@ -134,14 +135,21 @@ class LineCollector:
     Args:
         least_level: the least level that is kept.
         wake: called with False when lines begin to wait, and with True when an attempt with lines has ended.
+        journal: has a copy of the lines that wait, for the time after the process was killed.
     """
 
-    def __init__(self, least_level: str = "info", wake: Callable[[bool], object] = lambda _: None) -> None:
+    def __init__(
+        self,
+        least_level: str = "info",
+        wake: Callable[[bool], object] = lambda _: None,
+        journal: LineJournal | None = None,
+    ) -> None:
         self.lock = threading.RLock()
         self.least_level = least_level
         self.wake = wake
         self.dropped = 0
         """How many lines were dropped because too many waited."""
+        self._journal = journal
         self._bytes = 0
         self._waiting: dict[int, AttemptLog] = {}
         """The attempts with lines that wait, in the order in which their oldest came, by `id`."""
@@ -168,7 +176,10 @@ class LineCollector:
                 log.kept = KeptLines()
             kept = log.kept
             kept.skip(skipped)
-            self._bytes += kept.add(at, level, logger, message, fields)
+            line, growth = kept.add(at, level, logger, message, fields)
+            if self._journal is not None:
+                self._journal.append(*log.to_rows([line]))
+            self._bytes += growth
             is_first = not self._waiting
             self._waiting[id(log)] = log
             while self._bytes > MAX_WAITING_BYTES:
@@ -180,6 +191,12 @@ class LineCollector:
         """An attempt with lines has ended."""
         if self._waiting:
             self.wake(True)
+
+    def written(self) -> None:
+        """What was taken is written; what has come meanwhile waits for the next time."""
+        with self.lock:
+            if self._journal is not None and not self._waiting:
+                self._journal.clear()
 
     def take(self) -> LineBatch:
         """The lines of the next write: those that have waited the longest; without any, an empty batch."""

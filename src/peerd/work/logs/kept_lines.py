@@ -66,8 +66,8 @@ class KeptLines:
         """Count lines that were dropped before they came here."""
         self._next += lines
 
-    def add(self, at: float, level: str, logger: str, message: str, fields: str | None) -> int:
-        """Add a line; returns by how many bytes those that wait to be taken have grown, which may be negative."""
+    def add(self, at: float, level: str, logger: str, message: str, fields: str | None) -> tuple[KeptLine, int]:
+        """Add a line; returns it, and by how many bytes those that wait have grown, which may be negative."""
         number = self._next
         self._next = number + 1
         size = len(message) + len(logger) + (0 if fields is None else len(fields))
@@ -76,9 +76,9 @@ class KeptLines:
             if number < FIRST_LINES and self._first_bytes + size <= FIRST_BYTES:
                 self._first.append(line)
                 self._first_bytes += size
-                return size
+                return line, size
             self._latest = LatestLines()
-        return self._latest.add(line)
+        return line, self._latest.add(line)
 
     def drop_oldest(self) -> int:
         """Drop the oldest line that waits to be taken; returns its bytes."""

@@ -3,6 +3,7 @@
 It waits for nothing but lines: a process whose handlers log nothing runs no statement. The first line after a pause is
 written within `WRITE_EVERY`, and at once when its attempt ends; after that there is at most one round of writes in
 that time. No outcome waits for it. While the database is away, lines wait, and beyond a limit the oldest are dropped.
+First it writes what processes of the node that were killed have left in the run directory.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
@@ -20,6 +22,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.tasks.log_lines import write_lines
 from peerd.work.logs.attempt_log import LineBatch, LineCollector
+from peerd.work.logs.line_journal import LineJournal
 
 WRITE_EVERY: Final = 1.0
 """Seconds between two rounds of writes, at least."""
@@ -38,9 +41,12 @@ class LineWriter:
         database: Database,
         events: EventBus,
         least_level: str = "info",
+        run_directory: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.lines = LineCollector(least_level, self._wake)
+        self._journal = None if run_directory is None else _open_journal(run_directory)
+        self._left = iter(()) if self._journal is None else self._journal.left_lines()
+        self.lines = LineCollector(least_level, self._wake, self._journal)
         self._database = database
         self._events = events
         self._clock = clock
@@ -56,6 +62,7 @@ class LineWriter:
 
     def start(self) -> None:
         """Start the thread."""
+        self._signals.put(True)
         self._thread.start()
 
     def stop(self, within: float) -> None:
@@ -76,7 +83,11 @@ class LineWriter:
             self._wait_until_due()
             while not self._write_all() and not self._stopping:
                 self._wait_for_stop(self._pauses.next())
-        if lost := len(self._batch.lines) + len(self.lines):
+        lost = len(self._batch.lines) + len(self.lines)
+        if self._journal is not None:
+            if not lost:  # else the next process writes them
+                self._journal.close()
+        elif lost:
             self._events.emit(TaskLinesDropped(count=lost, reason="the database is away, and the process ends"))
 
     def _wait_until_due(self) -> None:
@@ -104,9 +115,7 @@ class LineWriter:
     def _write_all(self) -> bool:
         """Write all lines; False: the database is away."""
         self._is_end_announced = False
-        while self._batch.lines or self._batch.superseded or len(self.lines):
-            if not self._batch.lines and not self._batch.superseded:
-                self._batch = self.lines.take()
+        while self._has_batch():
             try:
                 self._database.run(write_lines, self._batch.lines, self._batch.superseded)
             except DatabaseUnavailable:
@@ -115,9 +124,26 @@ class LineWriter:
                 reason = describe_exception(error)
                 self._events.emit(TaskLinesDropped(count=len(self._batch.lines), reason=reason))
             self._batch = LineBatch([], [])
+        self.lines.written()
         self._last_round = self._clock()
         self._pauses.reset()
         if self.lines.dropped > self._reported:
             count, self._reported = self.lines.dropped - self._reported, self.lines.dropped
             self._events.emit(TaskLinesDropped(count=count, reason="too many lines waited to be written"))
         return True
+
+    def _has_batch(self) -> bool:
+        """Whether there are lines to write: those of the last try, of ended processes, or those that wait."""
+        while not any(self._batch):
+            left = next(self._left, None)
+            self._batch = self.lines.take() if left is None else LineBatch(left, [])
+            if left is None:
+                break
+        return any(self._batch)
+
+
+def _open_journal(run_directory: Path) -> LineJournal | None:
+    try:
+        return LineJournal(run_directory)
+    except OSError:  # it is full, say: lines are written all the same, and the node's own log tells of the disk
+        return None
