@@ -21,7 +21,7 @@ from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import tasks
+from peerd.store.schema.tables import nodes, tasks
 from peerd.store.tasks.line_insert import LoggedLine
 from peerd.store.tasks.log_lines import write_lines
 from tests.cli.conftest import Peerd
@@ -68,12 +68,18 @@ def test_tasks_are_listed_as_json_by_a_filter_and_in_pages(peerd: Peerd, three_t
     assert peerd("tasks", "list", "--where", "id<1").lines == ["no such task"]
 
 
-def test_a_task_is_shown_with_its_attempts(peerd: Peerd, three_tasks: list[int]) -> None:
+def test_a_task_is_shown_with_its_attempts_and_the_state_of_its_node(
+    peerd: Peerd, client: Client, three_tasks: list[int]
+) -> None:
     page = peerd("tasks", "show", "1").out
     for words in ("task 1 video/transcode is dead", '"source": "a.mp4"', "the disk is full", "Traceback", "1 of 3"):
         assert words in page
     row = peerd("tasks", "show", "1", "--json").json
     assert (row["failed_attempts"][0]["outcome"], row["body"]) == ("dead", '{"source":"a.mp4"}')
+    client.tasks.move(3, "video-1")
+    for is_active, shown in ((True, "video-1"), (False, "video-1 (silent)")):
+        client.database.run(sa.Connection.execute, sa.update(nodes).values(active=is_active, incarnation="1"))
+        assert re.search(rf"only on +{re.escape(shown)} *$", peerd("tasks", "show", "3").out, re.MULTILINE)
 
 
 ACTIONS: tuple[tuple[tuple[str, ...], str, int, dict[str, Any]], ...] = (

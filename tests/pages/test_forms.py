@@ -26,6 +26,7 @@ def test_an_action_is_confirmed_done_and_told_once(visitor: httpx.Client, client
     assert "no longer wanted" in shown[0]
     assert ["Task 1 was canceled." in text for text in shown] == [True, False]
     assert client.tasks.get(1).status == "canceled"
+    assert re.search(r"<summary>[^<]*status: pending → canceled", visitor.get("/audit?target=task&key=1").text)
 
 
 def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client) -> None:

@@ -102,14 +102,14 @@ def test_the_overview_says_each_fact_once_as_a_link_with_its_remedy(visit_as: Vi
 
 
 def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: httpx.Client, client: Client) -> None:
-    client.enqueue("paper", node=NODE)
+    pinned = client.enqueue("paper", node=NODE)
     client.queues.pause("paper")
     client.queues.resume("paper")
     client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False))
     answer = visitor.get("/queues/show?name=paper")
     assert "1 of 1 waiting tasks is pinned to" in answer.text
     client.database.run(sa.Connection.execute, sa.update(processes).values(ended_at=None))
-    for address in ("/processes", f"/nodes/show?{urlencode({'name': NODE})}"):
+    for address in ("/processes", f"/nodes/show?{urlencode({'name': NODE})}", f"/tasks/{pinned.id}"):
         text = visitor.get(address).text
         assert ('class="chip bad">silent</span>' in text, ">alive<" in text) == (True, False), address
     filtered = urlencode({"queue": "paper", "node": NODE, "status": "pending"})

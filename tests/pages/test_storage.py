@@ -122,6 +122,9 @@ def test_files_that_cannot_be_read_now_are_told_though_no_copy_is_missing_yet(
     assert "3 files cannot be read; repair begins at " in shown
     assert "All files have their copies" not in shown
     assert "every file has its copies" not in shown
+    for address in ("/files/list?bucket=films", f"/files/show?name={FILE}"):
+        shown = visitor.get(address).text
+        assert (">unreadable<" in shown, ">whole<" in shown) == (True, False), address
 
 
 def test_the_brake_is_shown_with_the_action_that_releases_it(visitor: httpx.Client, client: Client) -> None:

@@ -92,7 +92,8 @@ def test_what_cannot_be_read_now_is_said_before_anything_is_missing(
     assert "1 file cannot be read" in answer.out
     assert "whole" not in answer.out
     assert peerd("files", "at-risk", "--json", status=1).json["away"]["files"] == {"files": 1, "at_least": False}
-    disk = cluster.nodes["a"].disk
+    assert "unreadable, 2 of 2 copies" in peerd("files", "stat", "films/a.mov").out
+    disk = peerd("files", "stat", "films/a.mov", "--json").json[0]["copies"][0]["disk"]
     question = f"declare disk {disk} (without another copy that can be read now: 1 file) lost for ever"
     assert question in peerd("files", "disks", "lost", str(disk), "--json", status=1).err
 

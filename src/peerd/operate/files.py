@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Right
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.file_errors import FileMissing
-from peerd.domain.files import CopyState, DiskState, StoredFile
+from peerd.domain.files import Copy, CopyState, DiskState, StoredFile
 from peerd.domain.quoting import quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
@@ -36,7 +36,8 @@ from peerd.storage.checking import (
     storage_task,
 )
 from peerd.storage.overview import StorageOverview, is_storage_used, read_storage_overview, read_storage_view
-from peerd.storage.placement.decision import FileHealth, decide
+from peerd.storage.placement.brake import DiskView
+from peerd.storage.placement.decision import Decision, FileHealth, decide
 from peerd.store.access.states import bucket_state, file_state
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.files import listing, usage
@@ -58,6 +59,7 @@ MOST_REMOVED: Final = 500
 """Files that one call removes, in one transaction."""
 MOST_CHECKED: Final = 5_000
 MOST_KEPT: Final = 500
+UNREADABLE: Final = "unreadable"
 LISTED: Final = (FileHealth.AT_RISK, FileHealth.UNREACHABLE, FileHealth.LOST, FileHealth.WHOLE)
 HEALTHS: Final = (NOT_DECIDED, *(health.value for health in LISTED))
 
@@ -66,7 +68,8 @@ class FileStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The current version of a file, and how it is kept.
 
     Attributes:
-        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now.
+        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now; ``unreadable``, if
+            copies count, but all of them are on disks that are away.
         good: how many nodes have a copy that counts.
         wanted: how many copies its class wants.
         blocked: why nothing can be done about it now, or None.
@@ -84,7 +87,8 @@ class FileKept(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a list, and how it is kept.
 
     Attributes:
-        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now.
+        health: ``whole``, ``at-risk``, ``unreachable`` or ``lost``, by what the catalogue has now; ``unreadable``, if
+            copies count, but all of them are on disks that are away.
         good: how many nodes have a copy that counts.
         wanted: how many copies its class wants.
     """
@@ -353,21 +357,28 @@ def _list_kept(connection: Connection, name: str, texts: Mapping[str, str], limi
     view = read_storage_view(connection)
     kept = []
     for file in page.files:
-        decision = decide(needs[file.id], [row.copy for row in copies[file.id]], view, Random(file.id))
-        wanted = needs[file.id].copies
-        kept.append(FileKept(file=file, health=decision.health.value, good=decision.good, wanted=wanted))
+        of_file = [row.copy for row in copies[file.id]]
+        decision = decide(needs[file.id], of_file, view, Random(file.id))
+        wanted, health = needs[file.id].copies, _health_now(decision, of_file, view)
+        kept.append(FileKept(file=file, health=health, good=decision.good, wanted=wanted))
     return FilesKept(kept, page.prefixes, page.next_after)
+
+
+def _health_now(decision: Decision, copies: Sequence[Copy], view: DiskView) -> str:
+    is_readable = any(one.state is CopyState.STORED and view.is_online(one.disk_id) for one in copies)
+    return UNREADABLE if decision.good and not is_readable else decision.health.value
 
 
 def _read_status(connection: Connection, bucket: str, key: str) -> FileStatus:
     file = get_file(connection, get_bucket(connection, bucket), key)
     [to_check] = read_files_to_check(connection, [file.id])
     copies = [row.copy for row in read_copies(connection, [file.id])[file.id]]
-    decision = decide(to_check.needs, copies, read_disk_view(connection), Random(file.id))
+    view = read_disk_view(connection)
+    decision = decide(to_check.needs, copies, view, Random(file.id))
     return FileStatus(
         file=file,
         copies=usage.list_copies(connection, file.id),
-        health=decision.health.value,
+        health=_health_now(decision, copies, view),
         good=decision.good,
         wanted=to_check.needs.copies,
         blocked=decision.blocked,

@@ -156,7 +156,7 @@ class FileReader(io.RawIOBase):
     def _next_url(self) -> str:
         if not self._urls:
             if self._tries == ROUNDS:
-                raise NoSourceLeft(self._path, list(dict.fromkeys(self._problems)))
+                raise NoSourceLeft(self._path, self._problems)
             if self._tries:
                 time.sleep(PAUSE)
             self._tries += 1

@@ -26,11 +26,12 @@ def point(minutes_ago: float, count: int, status: Status = Status.PENDING, *, at
         ([(10, 1), (5, 1000), (0, 500)], f"500 wait: gone in about 5m, {FALLING} 100.0/min, as in the last 5m"),
         ([(10, 1), (0, 31)], "31 wait: they grow by 3.0/min, as in the last 10m"),
         ([(10, 31), (0, 31)], None),
+        ([(10, 52), (5, 12), (3.5, 12), (0, 12)], None),
         ([(0.5, 40), (0, 31)], None),
         ([(10, 52), (5, 31)], None),
         ([], None),
     ],
-    ids=["it falls", "it falls since a peak", "it grows", "nothing is done", "too short", "an old sample", "none"],
+    ids=["falls", "falls since a peak", "grows", "no change", "fell and stopped", "too short", "old sample", "none"],
 )  # fmt: skip
 def test_the_end_is_estimated_where_the_samples_tell_it(points: list[tuple[float, int]], sentence: str | None) -> None:
     found = prospect_of([point(0.0, 3, Status.WORKING), *(point(*one) for one in points)], NOW)

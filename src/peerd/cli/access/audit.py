@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from rich.text import Text
 from typer import Option
 
@@ -79,19 +78,6 @@ def _row(entry: AuditEntry) -> list[Text | str]:
     target = "" if entry.target is None else f"{entry.target_kind} {entry.target}"
     by = f"{entry.actor} ({entry.actor_kind}{f', {entry.address}' if entry.address else ''})"
     moment = f"{entry.at:%Y-%m-%d %H:%M:%S}"
-    return [str(entry.id), moment, by, entry.way, entry.operation, target, _describe_change(entry)]
-
-
-def _describe_change(entry: AuditEntry) -> Text | str:
-    if entry.outcome == REFUSED:
-        return Text(sanitize(f"refused: {entry.problem or ''}"), "red")
-    before, after = entry.before, entry.after
-    if isinstance(before, dict) and isinstance(after, dict):
-        return ", ".join(f"{name}: {_text(before.get(name))} → {_text(value)}" for name, value in after.items())
-    if after is None:
-        return "" if before is None else f"gone: {_text(before)}"
-    return _text(after)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    is_refused = entry.outcome == REFUSED
+    change = Text(sanitize(f"refused: {entry.problem or ''}"), "red") if is_refused else entry.change
+    return [str(entry.id), moment, by, entry.way, entry.operation, target, change]

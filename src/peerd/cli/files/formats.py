@@ -18,6 +18,7 @@ from peerd.store.files.usage import DiskCopies
 HEALTH_STYLES: Final = {
     "whole": "green",
     "at-risk": "yellow",
+    "unreadable": "bold red",
     "unreachable": "bold red",
     "lost": "bold red",
     "deleted": "bright_black",

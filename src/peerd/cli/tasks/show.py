@@ -32,6 +32,8 @@ from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks.pages import TaskPage
 
+AWAY = ("silent", "stopped")
+"""States of a node that runs no task."""
 MAX_SHOWN_BYTES = 200
 """Bytes of a body that is no text that are printed."""
 MAX_SHOWN_CHARACTERS = 4_000
@@ -135,7 +137,9 @@ def _describe_nothing(page: TaskPage, *, is_filtered: bool) -> str:
 
 def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tasks.")]) -> None:
     """Show tasks in full, with their attempts and last log lines."""
-    names = node_names(context.client)
+    nodes = context.client.nodes.list()
+    names = {node.id: node.name for node in nodes}
+    shown = {node.id: f"{node.name} ({node.state})" if node.state in AWAY else node.name for node in nodes}
     tasks = context.client.tasks
     found = [
         (tasks.get(task_id), tasks.attempts(task_id), tasks.last_logs(task_id, limit=SHOWN_WITH_TASK))
@@ -147,7 +151,7 @@ def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID
     ]
     now = context.client.now()
     pages = [
-        Group(render_task(task, attempts, names, now), *render_last_lines(last))
+        Group(render_task(task, attempts, shown, now), *render_last_lines(last))
         for task, attempts, last in found
         if not context.as_json
     ]

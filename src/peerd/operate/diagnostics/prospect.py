@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.masking import Masker
-from peerd.operate.diagnostics.finding import Finding, mask_findings
+from peerd.operate.diagnostics.finding import Finding, Level, mask_findings
 from peerd.operate.diagnostics.waiting import format_roughly, later_tasks, unknown_handlers, why_tasks_wait
 from peerd.store.schema.sql_clock import now
 from peerd.store.statistics.depths import DepthPoint, list_depths
@@ -68,13 +68,15 @@ def explain_wait(connection: Connection, queue: str, masker: Masker | None) -> Q
     moment = connection.execute(sa.select(now())).scalar_one()
     points = list_depths(connection, SAMPLE, moment - timedelta(seconds=WINDOW), queue, 500)
     found.sort(key=lambda finding: -finding.level.weight)
-    return QueueWait(reasons=mask_findings(found, masker), prospect=prospect_of(points, moment))
+    is_blocked = any(finding.level is Level.PROBLEM for finding in found)
+    prospect = None if is_blocked else prospect_of(points, moment)
+    return QueueWait(reasons=mask_findings(found, masker), prospect=prospect)
 
 
 def prospect_of(points: Sequence[DepthPoint], moment: datetime) -> Prospect | None:
     """The prospect by the samples of a queue, the newest last: since their peak, if they have fallen since then.
 
-    So a thousand tasks that were put five minutes ago are no growth. None: the samples do not tell.
+    So a thousand tasks that were put five minutes ago are no growth. None: they do not tell, or the fall has ended.
     """
     pending = [point for point in points if point.status is Status.PENDING]
     if not pending or any(point.at_least for point in pending) or (moment - pending[-1].at).total_seconds() > LATEST:
@@ -84,7 +86,8 @@ def prospect_of(points: Sequence[DepthPoint], moment: datetime) -> Prospect | No
     first = peak if peak is not last else pending[0]
     seconds = (last.at - first.at).total_seconds()
     change = last.count - first.count
-    if seconds < SHORTEST or not change:
-        return None
+    before = [point for point in pending if (last.at - point.at).total_seconds() >= max(SHORTEST, seconds / 3)]
+    if seconds < SHORTEST or not change or (change < 0 and before[-1].count <= last.count):
+        return None  # or they fall no longer
     gone_in = -last.count * seconds / change if change < 0 else None
     return Prospect(waiting=last.count, per_minute=60 * change / seconds, seconds=seconds, gone_in=gone_in)

@@ -25,10 +25,11 @@ class NoSourceLeft(PeerdError):
 
     def __init__(self, content: str, problems: Sequence[str]) -> None:
         self.content = content
-        self.problems = list(problems)
+        self.problems = list(dict.fromkeys(problems))
         tried = "; ".join(self.problems) or "it has no readable copy"
-        remedy = "start the nodes that have it (peerd files disks list)"
-        super().__init__(f"the content {content} cannot be read from any node: {tried}; {remedy}")
+        remedy = "; start the nodes that have it (peerd files disks list)"
+        text = f"the content {content} cannot be read from any node: {tried}"
+        super().__init__(text if text.endswith(remedy) else text + remedy)  # another node has said it
 
 
 class TransferStopped(PeerdError):

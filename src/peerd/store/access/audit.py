@@ -61,6 +61,20 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     problem: str | None
 
+    @property
+    def change(self) -> str:
+        """What has changed, in a line; empty for a refusal, and where nothing is known."""
+        before, after = self.before, self.after
+        if isinstance(before, dict) and isinstance(after, dict):
+            return ", ".join(f"{name}: {_text(before.get(name))} → {_text(value)}" for name, value in after.items())
+        if after is None:
+            return "" if before is None else f"gone: {_text(before)}"
+        return _text(after)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
 
 class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     """Entries, the newest first; ``next`` is ``after`` of the next page, None on the last one."""

@@ -78,7 +78,8 @@ async def show_task(page: PageRequest) -> Response:
     task = await page.read(("task", task_id), lambda: client.tasks.get(task_id))
     attempts = await page.read(("attempts", task_id), lambda: client.tasks.attempts(task_id))
     logs = await page.read(("logs", task_id), lambda: client.tasks.last_logs(task_id, limit=LOG_LINES))
-    names = {node.id: node.name for node in await page.read("nodes", client.nodes.list)}
+    nodes = {node.id: node for node in await page.read("nodes", client.nodes.list)}
+    names = {number: node.name for number, node in nodes.items()}
     bulk = await _last_bulk(page, task)
     has_ended = task.status in {Status.DONE, Status.DEAD, Status.CANCELED}
     return page.render(
@@ -87,6 +88,7 @@ async def show_task(page: PageRequest) -> Response:
         task=task,
         bulk=bulk,
         node=_name(task.node_id, names),
+        node_state=nodes[task.node_id].state if task.node_id in nodes else None,
         worker=_name(task.worker_node_id, names),
         actions=page.actions.of(Subject.TASK, page.actor, *allowed_verbs(task)),
         values=[_value("Body", "body", task.body, task.body_bytes), _value("Result", "result", task.result, None)],
