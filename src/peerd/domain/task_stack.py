@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from peerd.domain.size import format_size
+
 MAX_FRAMES: Final = 200
 """Frames of all calls of a stack; of a deeper one the innermost are kept."""
 MAX_CALLS: Final = 20
@@ -54,6 +56,16 @@ class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float
     memory: int
     threads: int
+
+    @property
+    def sentence(self) -> str:
+        """For people.
+
+        >>> ProcessUsage(pid=17, cpu=0.123, memory=81_000_000, threads=3).sentence
+        'process 17: 12% cpu, 81 MB of memory, 3 threads'
+        """
+        threads = "1 thread" if self.threads == 1 else f"{self.threads:,} threads"
+        return f"process {self.pid}: {self.cpu:.0%} cpu, {format_size(self.memory)} of memory, {threads}"
 
 
 class TaskStack(msgspec.Struct, frozen=True, kw_only=True):

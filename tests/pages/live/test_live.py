@@ -39,6 +39,9 @@ def test_the_page_of_a_task_follows_its_progress_and_its_log(open_page: Open, st
     expect(log).to_contain_text("segment is encoded", timeout=SOON)
     lines = log.locator("> div").count()
     eventually(lambda: log.locator("> div").count() > lines, timeout=WITHIN)
+    stack = open_page(f"/tasks/{job.id}/stack")
+    for text in ("await asyncio.sleep(seconds / steps)", "% cpu, "):  # a source line, and what its process uses
+        assert_seen(stack, text)
     studio.client.tasks.cancel(job.id, "enough")
     expect(page.locator("#error")).to_contain_text("enough", timeout=SOON)
 

@@ -10,8 +10,7 @@ from typer import Argument, Option
 
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import parse_duration_option
-from peerd.cli.output.formatting import format_elapsed, pluralize, sanitize
-from peerd.domain.size import format_size
+from peerd.cli.output.formatting import format_elapsed, sanitize
 from peerd.domain.task_stack import CallStack, TaskStack
 
 
@@ -32,9 +31,7 @@ def _render(found: TaskStack, ran: float | None) -> list[RenderableType]:
     where = f"task {found.task_id} runs in {sanitize(found.slot)} on {sanitize(found.node)}{since}"
     lines: list[RenderableType] = [Text(where, "bold")]
     if found.process is not None:
-        used = found.process
-        threads = pluralize(used.threads, "thread")
-        lines.append(Text(f"process {used.pid}: {used.cpu:.0%} cpu, {format_size(used.memory)} of memory, {threads}"))
+        lines.append(Text(found.process.sentence))
     for call in found.calls:
         lines += _render_call(call)
     if found.is_cut:
