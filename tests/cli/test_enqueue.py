@@ -6,9 +6,13 @@ import re
 from pathlib import Path
 from threading import Thread
 
+import sqlalchemy as sa
+
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
+from peerd.store.nodes.known_handlers import encode_handlers
+from peerd.store.schema.tables import processes
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
@@ -63,6 +67,24 @@ def test_invalid_values_are_refused_and_nothing_is_written(peerd: Peerd, client:
     for status, words, message in INVALID:
         assert message in peerd("enqueue", *words, "--json", status=status).error["message"], words
     assert client.tasks.list() == []
+
+
+def test_a_task_that_no_process_can_run_is_written_with_a_warning(
+    peerd: Peerd, client: Client, holder: ClaimingProcess
+) -> None:
+    known = encode_handlers({"video": {"transcode": {"source": ("str", True), "height": ("int", False)}}})
+    client.database.run(sa.Connection.execute, sa.update(processes).values(handlers=known))
+    takes = "transcode takes source, height (optional); given are: "
+    for words, warning in (
+        (("video", "transcode", '{"source": "a", "hight": 1}'), f"{takes}'hight', 'source'"),
+        (("video", "transcode"), f"{takes}none"),
+        (("video", "transcod", "{}"), "no process has a handler 'transcod' of this queue; known are: transcode"),
+        (("video", "transcode", '{"source": "a"}'), None),
+        (("legacy", "any", '{"of": "no process"}'), None),
+    ):
+        printed = " ".join(peerd("enqueue", *words).err.split())
+        assert (f"warning: {warning}. " in printed) == (warning is not None), printed
+        assert peerd("enqueue", *words, "--json").json["warning"] == warning, words
 
 
 def test_a_result_is_waited_for_and_printed(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:

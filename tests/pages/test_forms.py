@@ -6,8 +6,12 @@ import re
 from urllib.parse import quote
 
 import httpx
+import sqlalchemy as sa
 
 from peerd import Client
+from peerd.store.nodes.known_handlers import encode_handlers
+from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.tables import processes
 from tests.pages.addresses import routes_of
 from tests.pages.conftest import Visit
 
@@ -29,9 +33,19 @@ def test_an_action_is_confirmed_done_and_told_once(visitor: httpx.Client, client
     assert re.search(r"<summary>[^<]*status: pending → canceled", visitor.get("/audit?target=task&key=1").text)
 
 
-def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client) -> None:
+def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client, client: Client) -> None:
     answer = visitor.post("/tasks/1/snooze", data={"duration": "soon", "back": "/tasks/1"})
     assert (answer.status_code, 'value="soon"' in answer.text) == (422, True)
+    known = encode_handlers({"video": {"cut": {"film": ("str", True)}}})
+    values = {"handlers": known, "checked_at": seconds_from_now(0.0), "ended_at": None}
+    client.database.run(sa.Connection.execute, sa.update(processes).values(values))
+    for path, queue, status in (
+        ("/tasks/enqueue", "video", 422), ("/tasks/1/again", "video", 422), ("/tasks/1/again", "none", 303)
+    ):  # fmt: skip
+        form = {"queue": queue, "name": "cut", "priority": "10", "body": '{"flim": 1}'}
+        answer = visitor.post(path, data=form)
+        assert answer.status_code == status, path
+        assert (status == 422) == ("cut takes film; given are: &#39;flim&#39;" in answer.text), path
     assert visitor.post("/tasks/1/cancel", json={"reason": "x"}).status_code == 415
     assert visitor.post("/tasks/1/cancel", data={"reason": "x" * 3_000_000}).status_code == 413
 

@@ -51,6 +51,7 @@ READING = {
     *(
         "queues.list",
         "queues.why",
+        "queues.misfit",
         "queues.is_known",
         "limits.list",
         "nodes.list",

@@ -42,7 +42,7 @@ OPERATIONS: dict[tuple[Right, int], str] = {
         files.are_used files.usage files.at_risk buckets.list file_classes.list disks.list disks.balance
         disks.last_copies""",
     (VIEW, 404): "tasks.get tasks.attempts tasks.logs tasks.stack bulk.get nodes.get",
-    (ENQUEUE, 403): "enqueue enqueue_many enqueue_batch",
+    (ENQUEUE, 403): "enqueue enqueue_many enqueue_batch queues.misfit",
     (OPERATE, 403): """
         tasks.move_to_queue bulk.create queues.pause queues.resume queues.kick limits.set limits.remove
         nodes.drain nodes.undrain nodes.forget nodes.reload nodes.scale nodes.request_reload nodes.request_scale
@@ -72,6 +72,7 @@ ARGUMENTS: dict[str, Any] = {
     "tasks.move_to_queue": TASK | {"queue": "mail"}, "tasks.snooze": TASK | {"duration": "1h"},
     "tasks.change": TASK | {"priority": 3}, "bulk": BULK, "bulk.preview": MOVE_ALL, "bulk.create": MOVE_ALL,
     "queues": VIDEO, "limits.set": {"queue": "video", "running": 3}, "limits.remove": {"queue": "video"}, "nodes": NODE,
+    "queues.misfit": VIDEO | {"handler": "x"},
     "nodes.get_request": {"request_id": 1}, "nodes.scale": SCALE,
     "nodes.request_scale": SCALE, "schedules": SCHEDULE, "schedules.runs": {},
     "schedules.get_run": {"run_id": 1}, "schedules.get_runs": {"run_id": 1},

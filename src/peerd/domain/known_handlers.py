@@ -20,6 +20,7 @@ import msgspec
 from peerd.domain.duration import format_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.outcome import ERROR_LIMIT, Deferred, Failed, truncate
+from peerd.domain.quoting import quoted
 from peerd.domain.task import Task
 
 HandlerSignature = Mapping[str, tuple[str, bool]]
@@ -31,6 +32,8 @@ KNOWN_RETRY_RANGE: Final = (1.0, 10.0)
 """Seconds until the next attempt of a task that another process knows: a quarter of its wait, within this range."""
 UNKNOWN_RETRY_RANGE: Final = (5.0, 60.0)
 """The same, where no process knows it."""
+MOST_PROBLEM: Final = 500
+"""Characters: names of arguments may be as long as a body."""
 
 
 class UnsupportedTask(PeerdError):
@@ -88,6 +91,39 @@ def accepts_arguments(signature: HandlerSignature, given: frozenset[str]) -> boo
     False
     """
     return given <= signature.keys() and all(name in given for name, (_, needed) in signature.items() if needed)
+
+
+def argument_names(body: str) -> frozenset[str] | None:
+    """The names of the arguments that a body gives; None where it is no JSON object."""
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return frozenset(found) if isinstance(found, dict) else None
+
+
+def find_misfit(known: Sequence[KnownHandlers], queue: str, name: str, body: str | None) -> str | None:
+    """Why none of these processes can run a task; None where one can, or none serves its queue, or it has its own form.
+
+    >>> known = [{"video": {"transcode": {"source": ("str", True), "height": ("int", False)}}}]
+    >>> find_misfit(known, "video", "transcode", '{"hight":720}')
+    "transcode takes source, height (optional); given are: 'hight'"
+    >>> find_misfit(known, "video", "transcod", None)
+    "no process has a handler 'transcod' of this queue; known are: transcode"
+    """
+    given, served = argument_names(body or "{}"), [handlers[queue] for handlers in known if queue in handlers]
+    if given is None or not served or None in served:
+        return None
+    signatures = [handlers[name] for handlers in served if handlers and name in handlers]
+    if any(accepts_arguments(signature, given) for signature in signatures):
+        return None
+    if not signatures:
+        names = sorted({one for handlers in served for one in handlers or ()})
+        problem = f"no process has a handler {quoted(name)} of this queue; known are: {', '.join(names) or 'none'}"
+    else:
+        takes = [one if needed else f"{one} (optional)" for one, (_, needed) in signatures[-1].items()]
+        problem = f"{name} takes {', '.join(takes) or 'no arguments'}; given are: {str(sorted(given))[1:-1] or 'none'}"
+    return truncate(problem, MOST_PROBLEM)
 
 
 def _may_accept(handlers: Mapping[str, HandlerSignature] | None, name: str, error: UnsupportedTask) -> bool:

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from sqlalchemy.engine import Connection
 
+from peerd.domain.access import Right
 from peerd.domain.errors import InvalidLimit
 from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
-from peerd.domain.task import EACH_KEY
+from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import QueueWait, explain_wait
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
@@ -18,6 +19,7 @@ from peerd.store import jobs, queue_states, queues
 from peerd.store.access.states import limit_state, queue_state
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
+from peerd.store.nodes.known_handlers import read_misfit
 from peerd.store.queue_states import QueueState
 
 T = TypeVar("T")
@@ -43,6 +45,23 @@ class QueueOperations(OperationGroup[Mode]):
         """Whether a worker process has ever served a queue, or it was ever paused."""
         self._require_queue("queues.is_known", validation.text("queue", name))
         return Query("read", queues.is_known, name)
+
+    @operation(needs=Right.ENQUEUE, in_queues=True)
+    def misfit(self, name: str, handler: str, body: str | None = None) -> Query[str | None]:
+        """Why no process that is alive can run a task, by its handler and the names of its arguments.
+
+        Args:
+            name: the queue's.
+            handler: its name.
+            body: JSON text.
+
+        Returns:
+            a sentence; None if one can, or none serves the queue.
+        """
+        self._require_queue("queues.misfit", validation.queue(name))
+        if body is not None:
+            check_text("body", body, BODY_LIMIT)
+        return Query("read", read_misfit, name, validation.text("handler", handler), body)
 
     @operation(in_queues=True)
     def why(self, name: str) -> Query[QueueWait]:

@@ -123,15 +123,6 @@ class HandlerArguments:
         return msgspec.defstruct(self.name.title() or "Arguments", fields, kw_only=True, forbid_unknown_fields=True)
 
 
-def argument_names(body: str) -> frozenset[str] | None:
-    """The names of the arguments that a body gives; None where it is no JSON object."""
-    try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None
-    return frozenset(found) if isinstance(found, dict) else None
-
-
 def _annotation_text(parameter: inspect.Parameter) -> str:
     """An annotation's text, without what differs from process to process."""
     if parameter.annotation is inspect.Parameter.empty:

@@ -10,12 +10,11 @@ from typing import Any, cast
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.known_handlers import KnownHandlers, UnsupportedTask
+from peerd.domain.known_handlers import KnownHandlers, UnsupportedTask, argument_names
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import run_in_thread_to_completion
 from peerd.store.claim.claimer import HandlerKey
-from peerd.work.arguments import argument_names
 from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context
 from peerd.work.handlers import Handler, Queue

@@ -89,18 +89,21 @@ def enqueue(
         "finish_in": finish_in,
         "node": node,
     }
+    warning = None if file is not None else context.client.queues.misfit(queue, name, options["text"])
+    if warning is not None and not context.as_json:
+        context.print_warning(f"{warning}. The task waits for a node with such code; or cancel it")
     job = context.client.enqueue(queue, **options)
     if wait:
         _print_job_result(context, job, timeout_seconds)
     else:
-        _print_job(context, job, queue)
+        _print_job(context, job, queue, warning)
 
 
-def _print_job(context: CommandContext, job: Job, queue: str) -> None:
+def _print_job(context: CommandContext, job: Job, queue: str, warning: str | None) -> None:
     task = job.refresh().task
     assert task is not None
     state = f" is {task.status} in {sanitize(queue)}" if job.created else f" has this key already; it is {task.status}"
-    answer = {"id": job.id, "created": job.created, "status": task.status}
+    answer = {"id": job.id, "created": job.created, "status": task.status, "warning": warning}
     context.print_result(answer, Text.assemble("task ", (str(job.id), "bold"), state))
 
 

@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.known_handlers import KnownHandlers, KnownHandlersSnapshot
+from peerd.domain.known_handlers import KnownHandlers, KnownHandlersSnapshot, find_misfit
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
@@ -46,18 +46,26 @@ def read_known_handlers(connection: Connection, task: Task, unknown_after: float
     The handlers of a process count until ``unknown_after`` seconds after its end.
     """
     moment = connection.execute(sa.select(now())).scalar_one()
+    return KnownHandlersSnapshot(
+        moment, _first_released_at(connection, task.id), _handlers(connection, unknown_after, task.node_id)
+    )
+
+
+def read_misfit(connection: Connection, queue: str, name: str, body: str | None) -> str | None:
+    """Why no process that is alive can run a task; see `find_misfit`."""
+    return find_misfit(_handlers(connection), queue, name, body)
+
+
+def _handlers(connection: Connection, unknown_after: float = 0.0, node_id: int | None = None) -> list[KnownHandlers]:
+    """The handlers of processes that are alive, or have ended within some seconds."""
     alive = sa.and_(
         processes.c.ended_at.is_(None), processes.c.checked_at > seconds_from_now(-max(unknown_after, HEARTBEAT_WITHIN))
     )
     counts = sa.or_(alive, processes.c.ended_at > seconds_from_now(-unknown_after))
     known = sa.select(processes.c.handlers).distinct().where(processes.c.handlers.is_not(None), counts)
-    if task.node_id is not None:
-        known = known.where(processes.c.node_id == task.node_id)
-    return KnownHandlersSnapshot(
-        moment,
-        _first_released_at(connection, task.id),
-        [decode_handlers(text) for text in connection.execute(known).scalars()],
-    )
+    if node_id is not None:
+        known = known.where(processes.c.node_id == node_id)
+    return [decode_handlers(text) for text in connection.execute(known).scalars()]
 
 
 def count_unknown_handlers(connection: Connection) -> Sequence[UnknownHandler]:

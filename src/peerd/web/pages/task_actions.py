@@ -112,7 +112,7 @@ async def _enqueue_again(call: ActionCall) -> ActionDone:
     elif task.json is None and task.body is not None:
         options["text"] = call.values.get("body", "")
     else:
-        options["body"] = json_value("body", call.values.get("body", "null"))
+        options["body"] = await _fitting_body(call, call.text("queue") or task.queue, call.values.get("body", "null"))
     for name in ("timeout", "max_attempts", "limit_key"):
         if getattr(task, name) is not None:
             options[name] = getattr(task, name)
@@ -124,8 +124,7 @@ async def _enqueue_again(call: ActionCall) -> ActionDone:
 
 async def _enqueue(call: ActionCall) -> ActionDone:
     options: dict[str, Any] = {"name": call.text("name") or ""}
-    if (body := call.text("body")) is not None:
-        options["body"] = json_value("body", body)
+    options["body"] = await _fitting_body(call, call.text("queue") or "", call.text("body") or "null")
     if (priority := call.text("priority")) is not None:
         options["priority"] = whole_number("priority", priority)
     for name in ("node", "start_in"):
@@ -133,6 +132,15 @@ async def _enqueue(call: ActionCall) -> ActionDone:
             options[name] = given
     job = await call.client.enqueue(call.text("queue") or "", **options)
     return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
+
+
+async def _fitting_body(call: ActionCall, queue: str, text: str) -> Any:
+    """The value of a body; raises `InvalidTask` where no process of the queue has a handler that takes it."""
+    value = json_value("body", text)
+    problem = await call.client.queues.misfit(queue, call.text("name") or "", None if value is None else text)
+    if problem is not None:
+        raise InvalidTask("body", f"{problem}. For code that no node has yet: peerd enqueue")
+    return value
 
 
 async def _change_fields(call: ActionCall) -> tuple[FormField, ...]:
