@@ -99,6 +99,7 @@ def test_the_overview_says_each_fact_once_as_a_link_with_its_remedy(visit_as: Vi
     assert (answer.text.count("has been silent for 10m"), "it fell silent" in answer.text) == (1, False)
     assert f"/nodes/show?{urlencode({'name': NODE})}" in parse(answer).links
     assert "start it again with peerd up" in answer.text
+    assert re.findall(r'status=\w+"><span class="chip \w+">(.+?)<', answer.text) == ["pending –", "working –"]
 
 
 def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: httpx.Client, client: Client) -> None:
@@ -108,6 +109,7 @@ def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: h
     client.database.run(sa.Connection.execute, sa.update(nodes).values(active=False))
     answer = visitor.get("/queues/show?name=paper")
     assert "1 of 1 waiting tasks is pinned to" in answer.text
+    assert answer.text.count(" in this time.") == 1, "of five charts in which nothing is"
     client.database.run(sa.Connection.execute, sa.update(processes).values(ended_at=None))
     for address in ("/processes", f"/nodes/show?{urlencode({'name': NODE})}", f"/tasks/{pinned.id}"):
         text = visitor.get(address).text

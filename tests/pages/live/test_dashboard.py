@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 from urllib.parse import quote
 
@@ -70,14 +70,15 @@ def test_each_message_is_seen(browser: Browser, address: str, client: Client, th
 def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str, client: Client) -> None:
     [first, second] = (client.enqueue("films", name="cut", node=NODE, max_attempts=3) for _ in range(2))
     node_id = client.tasks.get(first.id).node_id
-    running = {"status": "working", "worker_node_id": node_id, "progress": 0.5, "worker_started_at": datetime.now(UTC)}
+    began = datetime.now(UTC) - timedelta(minutes=5, seconds=20)
+    running = {"status": "working", "worker_node_id": node_id, "progress": 0.5, "worker_started_at": began}
     last = {"status": "dead", "attempts": 3, "error": "no space left", "worker_node_id": node_id, "node_id": None}
     for job, values in ((first, running), (second, last | {"finished_at": datetime.now(UTC)})):
         client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == job.id).values(values))
     open_page = Open(browser, address)
     for status, heads, row in (
-        ("working", ["Queue", "Handler", "Node", "Since", "Progress", "Note", "Attempts"], (first, "1/3")),
-        ("dead", ["Error", "Queue", "Handler", "Attempts", "Node", "Ended"], (second, "3/3")),
+        ("working", ["Queue", "Handler", "Node", "Since", "Progress", "Note", "Attempts"], (first, "1/3", "5 min ago")),
+        ("dead", ["Error", "Queue", "Handler", "Attempts", "Node", "Ended"], (second, "3/3", "no space left")),
         ("pending", ["Queue", "Handler", "Priority", "Due", "Pinned to", "Enqueued", "Attempts"], None),
     ):
         page = open_page("/tasks?queue=films" if row else "/tasks", width=PHONE)
@@ -88,7 +89,8 @@ def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str,
         expect(first_task).to_be_in_viewport(timeout=SOON)  # the first screen of a phone has the first task
         assert faults_of_layout(page) == []
         if row:
-            assert_seen(page, row[1])
+            for text in row[1:]:
+                assert_seen(page, text)
         open_page.close()
     page = open_page(f"/tasks/{first.id}")
     assert_seen(page, "attempt 1 claimed")
@@ -97,6 +99,8 @@ def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str,
     page.goto(f"/nodes/show?name={quote(NODE)}")
     page.get_by_role("link", name="Those pinned to it").click()
     expect(page.locator("tr[id]")).to_have_count(1)  # the other one has only run there
+    fields = page.locator(".filters input:not([type=hidden]), .filters select, .filters .primary")
+    assert len(set(fields.evaluate_all("all => all.map(one => one.offsetHeight)"))) == 1
     page.locator("#since").select_option("1d")
     page.locator("#since-column").select_option("created_at")
     page.locator("form .filters button.primary").click()

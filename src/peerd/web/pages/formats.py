@@ -125,6 +125,16 @@ def duration(seconds: float | None) -> str:
     raise AssertionError
 
 
+def age(seconds: float | None) -> str:
+    """A duration without the seconds beyond a minute, so that what is read again and again rarely changes.
+
+    >>> age(9.7), age(587), age(4000), age(None)
+    ('9 s', '9 min', '1 h 6 min', '–')
+    """
+    whole = None if seconds is None else int(seconds)
+    return duration(whole if whole is None or whole < 60 else whole - whole % 60)
+
+
 def percent(part: float | None) -> str:
     """A part of 1.
 
@@ -161,7 +171,7 @@ def ago(at: datetime | None, now: datetime) -> str | Markup:
         return NONE
     moment = at.astimezone(UTC)
     past = (now - moment).total_seconds()
-    text = f"{duration(past)} ago" if past >= 0 else f"in {duration(-past)}"
+    text = f"{age(past)} ago" if past >= 0 else f"in {age(-past)}"
     return Markup('<time datetime="{}" title="{} UTC" data-ago>{}</time>').format(
         moment.strftime("%Y-%m-%dT%H:%M:%SZ"), moment.strftime("%Y-%m-%d %H:%M:%S"), text
     )
@@ -185,6 +195,7 @@ FILTERS: Final[dict[str, Any]] = {
     "rate": rate,
     "size": size,
     "duration": duration,
+    "age": age,
     "percent": percent,
     "instant": instant,
     "ago": ago,

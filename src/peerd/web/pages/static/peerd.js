@@ -17,7 +17,7 @@ const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 function units(seconds) {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
   const whole = Math.floor(seconds);
-  for (const [large, small, name, rest] of [[86400, 3600, "d", "h"], [3600, 60, "h", "min"], [60, 1, "min", "s"]]) {
+  for (const [large, small, name, rest] of [[86400, 3600, "d", "h"], [3600, 60, "h", "min"], [60, 60, "min", ""]]) {
     if (whole < large) continue;
     const part = Math.floor((whole % large) / small);
     return `${Math.floor(whole / large)} ${name}` + (part ? ` ${part} ${rest}` : "");
