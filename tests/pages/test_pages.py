@@ -13,7 +13,9 @@ from peerd import Client
 from peerd.domain.alert_record import AlertReport
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import nodes, processes
+from peerd.store.schema.tables import depths, nodes, processes
+from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.statistics.steps import SAMPLE
 from peerd.web.pages.dashboard import ACTIONS
 from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of
 from tests.pages.conftest import Visit
@@ -110,6 +112,11 @@ def test_a_queue_says_why_its_tasks_wait_and_leads_to_what_moves_them(visitor: h
     answer = visitor.get("/queues/show?name=paper")
     assert "1 of 1 waiting tasks is pinned to" in answer.text
     assert answer.text.count(" in this time.") == 1, "of five charts in which nothing is"
+    client.database.run(write_depths, client.database.read(sample_depths))
+    more = {"step": SAMPLE, "at": seconds_from_now(-300.0), "queue": "paper", "status": "pending", "count": 10}
+    client.database.run(sa.Connection.execute, sa.insert(depths).values(more))
+    for address in ("/", "/queues"):
+        assert visitor.get(address).text.count("<span>in about a minute</span>") == 1, address
     client.database.run(sa.Connection.execute, sa.update(processes).values(ended_at=None))
     for address in ("/processes", f"/nodes/show?{urlencode({'name': NODE})}", f"/tasks/{pinned.id}"):
         text = visitor.get(address).text

@@ -70,6 +70,7 @@ EXAMPLES: dict[str, list[Any]] = {
     "tasks.stack": [call(4, timeout=30), call(1), call(99), call("4"), call(4, timeout="soon")],
     "queues.list": [call()],
     "queues.why": [call("video"), call("mail"), call("no spaces")],
+    "queues.prospects": [call()],
     "queues.misfit": [call("video", "x", "{}"), call("other", "x"), call("video", 7), call("video", "x", "\0")],
     "queues.is_known": [call("video"), call("viedo"), call(7)],
     "limits.list": [call(), call("video"), call(queue="other"), call(7)],

@@ -52,6 +52,7 @@ READING = {
         "queues.list",
         "queues.why",
         "queues.misfit",
+        "queues.prospects",
         "queues.is_known",
         "limits.list",
         "nodes.list",

@@ -332,6 +332,7 @@ def test_time_series_are_read_by_their_key_and_no_task_is_read(world: World) -> 
             lambda: client.statistics.series("1d", by="handler", most=2),
             lambda: client.statistics.depths("1h", queue="q"),
             client.statistics.overview,
+            client.queues.prospects,
             lambda: store.run(roll_up, TEN_MINUTES, datetime.now(UTC) - timedelta(hours=2), 86_400.0),
             lambda: store.read(lambda connection: connection.execute(sa.select(latest_bucket(MINUTE))).scalar()),
             lambda: store.read(latest_depths),

@@ -32,7 +32,7 @@ VIEW, ENQUEUE, OPERATE, READ_FILES, WRITE_FILES, ADMIN = Right
 OPERATIONS: dict[tuple[Right, int], str] = {
     (VIEW, 200): """
         now tasks.list tasks.page tasks.recent tasks.find tasks.last_logs tasks.search_logs tasks.counts
-        bulk.list
+        queues.prospects bulk.list
         bulk.has_manager queues.list limits.list nodes.list nodes.processes nodes.loads nodes.lost_tasks
         statistics.summary
         statistics.series statistics.errors statistics.counts alerts.list""",

@@ -13,7 +13,7 @@ from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
-from peerd.operate.diagnostics.prospect import QueueWait, explain_wait
+from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import jobs, queue_states, queues
 from peerd.store.access.states import limit_state, queue_state
@@ -27,6 +27,7 @@ T = TypeVar("T")
 MOST_KICKED = 10_000
 """Tasks that one call kicks, in one transaction."""
 QueueStates = list[QueueState]
+Prospects = dict[str, Prospect]
 LimitStates = list[LimitState]
 
 
@@ -72,6 +73,11 @@ class QueueOperations(OperationGroup[Mode]):
         """
         self._require_queue("queues.why", validation.queue(name))
         return Query("read", explain_wait, name, self._masker)
+
+    @operation(in_queues=True)
+    def prospects(self) -> Query[Prospects]:
+        """When none waits any more, by the last ten minutes, of each queue of which their samples tell it."""
+        return Query("read", read_prospects, self._actor.queues)
 
     @operation(in_queues=True)
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:

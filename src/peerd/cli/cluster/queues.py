@@ -38,8 +38,13 @@ def list_queues(context: CommandContext) -> None:
     """
     queues = context.client.queues.list()
     figures = {row.queue or "": row.figures for row in context.client.statistics.summary("10m")}
+    prospects = context.client.queues.prospects() if context.as_json else {}
     answer = [
-        {**msgspec.to_builtins(queue), "last_ten_minutes": msgspec.to_builtins(figures.get(queue.name))}
+        {
+            **msgspec.to_builtins(queue),
+            "last_ten_minutes": msgspec.to_builtins(figures.get(queue.name)),
+            "prospect": msgspec.to_builtins(prospects.get(queue.name)),
+        }
         for queue in queues
     ]
     context.print_result(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,8 +16,7 @@ from peerd.domain.masking import Masker
 from peerd.operate.diagnostics.finding import Finding, Level, mask_findings
 from peerd.operate.diagnostics.waiting import format_roughly, later_tasks, unknown_handlers, why_tasks_wait
 from peerd.store.schema.sql_clock import now
-from peerd.store.statistics.depths import DepthPoint, list_depths
-from peerd.store.statistics.steps import SAMPLE
+from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, list_pending
 
 WINDOW: Final = 600.0
 """Seconds that are looked back."""
@@ -24,6 +24,8 @@ SHORTEST: Final = 60.0
 """Seconds over which a rate is measured, at the least."""
 LATEST: Final = 120.0
 """Seconds after which the last sample tells nothing of now."""
+MOST_SAMPLES: Final = 10_000
+"""Of all queues; of more, the newest ones."""
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +44,15 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
     gone_in: float | None
 
     @property
+    def end(self) -> str:
+        """When none waits, for a cell of a table.
+
+        >>> Prospect(waiting=31, per_minute=-2.1, seconds=480.0, gone_in=886.0).end
+        'in about 14m'
+        """
+        return "growing" if self.gone_in is None else f"in about {format_roughly(timedelta(seconds=self.gone_in))}"
+
+    @property
     def sentence(self) -> str:
         """For people.
 
@@ -51,8 +62,7 @@ class Prospect(msgspec.Struct, frozen=True, kw_only=True):
         over = f"as in the last {format_roughly(timedelta(seconds=self.seconds))}"
         if self.gone_in is None:
             return f"{self.waiting:,} wait: they grow by {self.per_minute:,.1f}/min, {over}"
-        end = f"gone in about {format_roughly(timedelta(seconds=self.gone_in))}"
-        return f"{self.waiting:,} wait: {end}, if they go on falling by {-self.per_minute:,.1f}/min, {over}"
+        return f"{self.waiting:,} wait: gone {self.end}, if they go on falling by {-self.per_minute:,.1f}/min, {over}"
 
 
 class QueueWait(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,12 +75,21 @@ class QueueWait(msgspec.Struct, frozen=True, kw_only=True):
 def explain_wait(connection: Connection, queue: str, masker: Masker | None) -> QueueWait:
     """What keeps the tasks of a queue, those included whose time has not come, and when none waits."""
     found = [*why_tasks_wait(connection, queue), *unknown_handlers(connection, queue), *later_tasks(connection, queue)]
-    moment = connection.execute(sa.select(now())).scalar_one()
-    points = list_depths(connection, SAMPLE, moment - timedelta(seconds=WINDOW), queue, 500)
     found.sort(key=lambda finding: -finding.level.weight)
     is_blocked = any(finding.level is Level.PROBLEM for finding in found)
-    prospect = None if is_blocked else prospect_of(points, moment)
+    prospect = None if is_blocked else read_prospects(connection, {queue}).get(queue)
     return QueueWait(reasons=mask_findings(found, masker), prospect=prospect)
+
+
+def read_prospects(connection: Connection, only: Collection[str] | None = None) -> dict[str, Prospect]:
+    """The prospects of some queues, or of all, where the samples of the last ten minutes tell one."""
+    moment = connection.execute(sa.select(now())).scalar_one()
+    by_queue: dict[str, list[DepthPoint]] = defaultdict(list)
+    for point in list_pending(connection, moment - timedelta(seconds=WINDOW), MOST_SAMPLES):
+        by_queue[point.queue].append(point)
+    wanted = by_queue.keys() - {ALL_QUEUES} if only is None else by_queue.keys() & set(only)
+    found = {queue: prospect_of(by_queue[queue], moment) for queue in wanted}
+    return {queue: prospect for queue, prospect in found.items() if prospect is not None}
 
 
 def prospect_of(points: Sequence[DepthPoint], moment: datetime) -> Prospect | None:

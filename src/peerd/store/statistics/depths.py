@@ -182,6 +182,13 @@ def list_depths(connection: Connection, step: int, since: datetime, queue: str, 
     return _points(connection.execute(rows))
 
 
+def list_pending(connection: Connection, since: datetime, most: int) -> list[DepthPoint]:
+    """The samples of the pending tasks of each queue from a moment on, by time; the newest so many at the most."""
+    of_pending = (depths.c.step == SAMPLE, depths.c.at >= since, depths.c.status == Status.PENDING)
+    rows = sa.select(*POINT_COLUMNS).where(*of_pending).order_by(depths.c.at.desc()).limit(most)
+    return _points(connection.execute(rows))[::-1]
+
+
 def roll_up_depths(connection: Connection, step: int, since: datetime, kept: float) -> RollupStep:
     """As `peerd.store.statistics.rollup.roll_up`, for samples: a coarse row has the greatest values of its span."""
     span = find_complete_span(connection, depths, step, FINER[step], since, kept)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import AioClient
+from peerd.operate.diagnostics.prospect import Prospect
 from peerd.operate.figures import Overview, SeriesPoint
 from peerd.store.statistics.depths import DepthPoint
 from peerd.web.pages.charts.lines import LineChart
@@ -36,8 +37,9 @@ async def show_overview(page: PageRequest) -> Response:
     """The verdict, figures, and charts."""
     span, by = choice_of(page, "span", SPANS), choice_of(page, "by", GROUPS)
     client = page.client
-    overview, loads, charts = await asyncio.gather(
+    overview, prospects, loads, charts = await asyncio.gather(
         _read_overview(page),
+        read_prospects(page),
         page.read("loads", client.nodes.loads),
         read_charts(page, span, by),
     )
@@ -45,6 +47,7 @@ async def show_overview(page: PageRequest) -> Response:
         "overview.html",
         "Overview",
         overview=overview,
+        prospects=prospects,
         loads={load.name: load.running for load in loads},
         charts=charts,
         span=span,
@@ -64,6 +67,11 @@ async def _read_overview(page: PageRequest) -> Overview | None:
         if client.actor.queues is not None
         else await page.read("overview", client.statistics.overview, OVERVIEW_FRESH_FOR)
     )
+
+
+async def read_prospects(page: PageRequest) -> dict[str, Prospect]:
+    """When the waiting tasks of queues are gone, by their samples."""
+    return await page.read("prospects", page.client.queues.prospects, OVERVIEW_FRESH_FOR)
 
 
 async def read_charts(page: PageRequest, span: str, by: str, **only: str) -> list[LineChart]:

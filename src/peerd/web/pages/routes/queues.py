@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from peerd.domain.lifecycle import Status
 from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.routes.overview import SPANS, read_charts
+from peerd.web.pages.routes.overview import SPANS, read_charts, read_prospects
 from peerd.web.pages.subjects import Subject
 from peerd.web.pages.url_query import UrlQuery
 
@@ -19,9 +19,11 @@ COLUMNS: Final = (Status.PENDING, Status.WORKING, Status.SCHEDULED, Status.FAILU
 
 async def show_queues(page: PageRequest) -> Response:
     """All queues."""
-    queues = await page.read("queues", page.client.queues.list)
+    queues, prospects = await asyncio.gather(page.read("queues", page.client.queues.list), read_prospects(page))
     heads = [(column.capitalize(), "number") for column in COLUMNS]
-    return page.render("queues.html", "Queues", queues=queues, columns=COLUMNS, heads=heads, live="type=queue")
+    return page.render(
+        "queues.html", "Queues", queues=queues, prospects=prospects, columns=COLUMNS, heads=heads, live="type=queue"
+    )
 
 
 async def show_queue(page: PageRequest) -> Response:
