@@ -32,8 +32,8 @@ KNOWN_RETRY_RANGE: Final = (1.0, 10.0)
 """Seconds until the next attempt of a task that another process knows: a quarter of its wait, within this range."""
 UNKNOWN_RETRY_RANGE: Final = (5.0, 60.0)
 """The same, where no process knows it."""
-MOST_PROBLEM: Final = 500
-"""Characters: names of arguments may be as long as a body."""
+MAX_REASON_LENGTH: Final = 500
+"""Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 
 
 class UnsupportedTask(PeerdError):
@@ -120,10 +120,10 @@ def find_misfit(known: Sequence[KnownHandlers], queue: str, name: str, body: str
     if not signatures:
         names = sorted({one for handlers in served for one in handlers or ()})
         problem = f"no process has a handler {quoted(name)} of this queue; known are: {', '.join(names) or 'none'}"
-    else:
-        takes = [one if needed else f"{one} (optional)" for one, (_, needed) in signatures[-1].items()]
-        problem = f"{name} takes {', '.join(takes) or 'no arguments'}; given are: {str(sorted(given))[1:-1] or 'none'}"
-    return truncate(problem, MOST_PROBLEM)
+        return truncate(problem, MAX_REASON_LENGTH)
+    takes = [one if needed else f"{one} (optional)" for one, (_, needed) in signatures[-1].items()]
+    problem = f"{name} takes {', '.join(takes) or 'no arguments'}; given are: {str(sorted(given))[1:-1] or 'none'}"
+    return truncate(problem, MAX_REASON_LENGTH)
 
 
 def _may_accept(handlers: Mapping[str, HandlerSignature] | None, name: str, error: UnsupportedTask) -> bool:

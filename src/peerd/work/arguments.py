@@ -13,13 +13,11 @@ from typing import Any
 import msgspec
 
 from peerd.domain.errors import InvalidArguments
-from peerd.domain.known_handlers import HandlerSignature
+from peerd.domain.known_handlers import MAX_REASON_LENGTH, HandlerSignature
 from peerd.domain.outcome import truncate
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
 
-MAX_REASON_LENGTH = 500
-"""Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 UNSUPPORTED_PARAMETERS = {
     inspect.Parameter.VAR_POSITIONAL: "*{0} has no name in the body; name each argument",

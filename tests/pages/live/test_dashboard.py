@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from playwright.sync_api import Browser, expect
 
 from peerd import Client
-from peerd.store.schema.tables import tasks
+from peerd.store.schema.tables import attempts, tasks
 from peerd.testing import eventually
 from tests.pages.addresses import NODE
 from tests.pages.live.conftest import PHONE, Open
@@ -73,7 +73,16 @@ def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str,
     began = datetime.now(UTC) - timedelta(minutes=5, seconds=20)
     running = {"status": "working", "worker_node_id": node_id, "progress": 0.5, "worker_started_at": began}
     last = {"status": "dead", "attempts": 3, "error": "no space left", "worker_node_id": node_id, "node_id": None}
-    for job, values in ((first, running), (second, last | {"finished_at": datetime.now(UTC)})):
+    ended = datetime.now(UTC).replace(microsecond=0)
+    attempt = {
+        "task_id": second.id,
+        "lease": 1,
+        "number": 3,
+        "outcome": "failure",
+        "ended_at": ended.replace(microsecond=9),
+    }
+    client.database.run(sa.Connection.execute, sa.insert(attempts).values(attempt))
+    for job, values in ((first, running), (second, last | {"finished_at": ended})):
         client.database.run(sa.Connection.execute, sa.update(tasks).where(tasks.c.id == job.id).values(values))
     open_page = Open(browser, address)
     for status, heads, row in (
@@ -92,7 +101,11 @@ def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str,
             for text in row[1:]:
                 assert_seen(page, text)
         open_page.close()
-    page = open_page(f"/tasks/{first.id}")
+    page = open_page(f"/tasks/{second.id}")
+    expect(page.locator("#timeline li").last).to_contain_text(
+        "ended: dead"
+    )  # by its last attempt, which is written later
+    page.goto(f"/tasks/{first.id}")
     assert_seen(page, "attempt 1 claimed")
     assert_seen(page, "1/3")
     assert_seen(page, "1 dead")

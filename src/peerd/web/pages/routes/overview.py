@@ -14,6 +14,7 @@ from peerd.operate.client import AioClient
 from peerd.operate.diagnostics.prospect import Prospect
 from peerd.operate.figures import Overview, SeriesPoint
 from peerd.store.statistics.depths import DepthPoint
+from peerd.store.statistics.steps import SAMPLE
 from peerd.web.pages.charts.lines import LineChart
 from peerd.web.pages.charts.series import TimeAxis, chart_of_depths, charts_of_attempts
 from peerd.web.pages.rendering import PageRequest
@@ -71,7 +72,7 @@ async def _read_overview(page: PageRequest) -> Overview | None:
 
 async def read_prospects(page: PageRequest) -> dict[str, Prospect]:
     """When the waiting tasks of queues are gone, by their samples."""
-    return await page.read("prospects", page.client.queues.prospects, OVERVIEW_FRESH_FOR)
+    return await page.read("prospects", page.client.queues.prospects, SAMPLE)
 
 
 async def read_charts(page: PageRequest, span: str, by: str, **only: str) -> list[LineChart]:

@@ -174,7 +174,7 @@ def timeline_of(
         entries.append(TimelineEntry(task.worker_started_at, f"attempt {max(1, task.attempts_made)} claimed", node))
     if task.finished_at is not None:
         entries.append(TimelineEntry(task.finished_at, f"ended: {task.status}"))
-    return sorted(entries, key=lambda entry: entry.at)
+    return sorted(entries, key=lambda entry: entry.at.replace(microsecond=0))  # within a second, by cause
 
 
 def _same_key(name: str, key: str | None) -> str | None:
