@@ -24,6 +24,8 @@ def token_of(http: httpx.Client, address: str) -> str:
 
 def test_an_action_is_confirmed_done_and_told_once(visitor: httpx.Client, client: Client) -> None:
     assert "Task 1 ends." in visitor.get("/tasks/1/cancel").text
+    form = visitor.get("/queues/pause?name=video").text
+    assert ('<h1 id="confirm-title">Pause: video</h1>' in form, '<option value="1h">' in form) == (True, True)
     answer = visitor.post("/tasks/1/cancel", data={"reason": "no longer wanted", "back": "/tasks/1"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/tasks/1")
     shown = [visitor.get("/tasks/1").text for _ in range(2)]
