@@ -79,6 +79,9 @@ def test_a_queue_says_why_its_tasks_wait_and_when_they_are_gone(
     assert prospect.startswith("5 wait: gone in about")
     asked = (peerd("queues", "why", "video", "--json").json, *peerd("queues", "list", "--json").json)
     assert [one["prospect"]["waiting"] for one in asked] == [5, 5]
+    client.database.run(sa.Connection.execute, sa.delete(tasks))
+    client.database.run(write_depths, client.database.read(sample_depths))
+    assert peerd("queues", "why", "video", "--json").json["prospect"] is None
 
 
 def test_nodes_are_listed_drained_and_undrained(peerd: Peerd, client: Client, holder: ClaimingProcess) -> None:

@@ -24,7 +24,7 @@ SHORTEST: Final = 60.0
 """Seconds over which a rate is measured, at the least."""
 LATEST: Final = 120.0
 """Seconds after which the last sample tells nothing of now."""
-MOST_SAMPLES: Final = 10_000
+MOST_SAMPLES: Final = 6_000
 """Of all queues; of more, the newest ones."""
 
 
@@ -85,11 +85,11 @@ def read_prospects(connection: Connection, only: Collection[str] | None = None) 
     """The prospects of some queues, or of all, where the samples of the last ten minutes tell one."""
     moment = connection.execute(sa.select(now())).scalar_one()
     by_queue: dict[str, list[DepthPoint]] = defaultdict(list)
-    for point in list_pending(connection, moment - timedelta(seconds=WINDOW), MOST_SAMPLES):
+    for point in list_pending(connection, moment - timedelta(seconds=WINDOW), only, MOST_SAMPLES):
         by_queue[point.queue].append(point)
-    wanted = by_queue.keys() - {ALL_QUEUES} if only is None else by_queue.keys() & set(only)
-    found = {queue: prospect_of(by_queue[queue], moment) for queue in wanted}
-    return {queue: prospect for queue, prospect in found.items() if prospect is not None}
+    latest = max((points[-1].at for points in by_queue.values()), default=moment)
+    found = {queue: prospect_of(points, moment) for queue, points in by_queue.items() if points[-1].at == latest}
+    return {queue: prospect for queue, prospect in found.items() if prospect is not None and queue != ALL_QUEUES}
 
 
 def prospect_of(points: Sequence[DepthPoint], moment: datetime) -> Prospect | None:

@@ -182,9 +182,13 @@ def list_depths(connection: Connection, step: int, since: datetime, queue: str, 
     return _points(connection.execute(rows))
 
 
-def list_pending(connection: Connection, since: datetime, most: int) -> list[DepthPoint]:
-    """The samples of the pending tasks of each queue from a moment on, by time; the newest so many at the most."""
-    of_pending = (depths.c.step == SAMPLE, depths.c.at >= since, depths.c.status == Status.PENDING)
+def list_pending(connection: Connection, since: datetime, only: Collection[str] | None, most: int) -> list[DepthPoint]:
+    """The samples of pending tasks from a moment on, by time: of all queues together, and of some of them, or each.
+
+    Of more than ``most`` these are the newest.
+    """
+    wanted = sa.true() if only is None else depths.c.queue.in_([ALL_QUEUES, *only])
+    of_pending = (depths.c.step == SAMPLE, depths.c.at >= since, depths.c.status == Status.PENDING, wanted)
     rows = sa.select(*POINT_COLUMNS).where(*of_pending).order_by(depths.c.at.desc()).limit(most)
     return _points(connection.execute(rows))[::-1]
 
