@@ -97,6 +97,7 @@ def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
     def interrupt() -> None:
         raise KeyboardInterrupt
 
+    client.enqueue_many(["video", "mail"])
     steps = [lambda: client.queues.pause("video"), interrupt]
     monkeypatch.setattr(following, "time", SimpleNamespace(sleep=lambda _: steps.pop(0)()))
     [line] = peerd("audit", "--follow", status=130).lines

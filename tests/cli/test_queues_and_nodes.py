@@ -8,8 +8,10 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.access import Actor
 from peerd.domain.alert_record import AlertReport
 from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.errors import QueueNotFound
 from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
@@ -44,19 +46,22 @@ def test_queues_are_listed_paused_and_resumed(peerd: Peerd, client: Client) -> N
     assert [(state["name"], state["paused"]) for state in states] == [("mail", False), ("video", False)]
 
 
-def test_a_queue_that_was_never_served_is_shown_and_is_paused_with_a_warning(
+def test_a_queue_that_was_never_served_is_shown_and_one_that_nobody_has_seen_is_refused(
     peerd: Peerd, client: Client, holder: ClaimingProcess
 ) -> None:
     client.enqueue_many(["viedo", "video"])
     _, video, viedo = peerd("queues", "list").lines
     assert re.fullmatch(r"video +open +1 +\d+ s", video)
     assert re.fullmatch(r"viedo +never served +1 +\d+ s", viedo)
-    answer = peerd("queues", "pause", "vidoe", "viedo", "video")
-    assert answer.err.splitlines() == [
-        "warning: no worker process has ever served vidoe; did you mean 'video'?",
-        "warning: no worker process has ever served viedo; did you mean 'video'?",
-    ]
-    assert peerd("queues", "resume", "vidoe", "typo", "--json").json["unknown"] == ["typo"]
+    client.enqueue("mail")
+    refusal = "there is no queue 'vidio'; known are, the nearest first: video, viedo, mail"
+    for words in (("queues", "pause"), ("queues", "resume"), ("tasks", "kick", "--yes", "--queue")):
+        assert refusal in peerd(*words, "vidio", status=1).err, words
+    assert [queue.name for queue in client.queues.list()] == ["mail", "video", "viedo"]
+    assert peerd("queues", "pause", "viedo").err == ""
+    of_mail = client.acting_as(Actor.with_role("ann", "operator", queues=["mail", "vidio"]))
+    with pytest.raises(QueueNotFound, match=r"the nearest first: mail$"):
+        of_mail.queues.pause("vidio")
 
 
 def test_a_queue_says_why_its_tasks_wait_and_when_they_are_gone(

@@ -171,12 +171,12 @@ def test_the_environment_names_a_server_and_its_token(
     (tmp_path / "token").write_text(f"{token}\n")
     (tmp_path / "other").write_text("peerd_other\n")
     refusal = "refuses the request (401"
-    assert refusal in peerd("queues", "pause", "a", status=1).err
+    assert refusal in peerd("queues", "pause", "mail", status=1).err
     monkeypatch.setenv("PEERD_TOKEN_FILE", str(tmp_path / "token"))
-    peerd("queues", "pause", "a")
+    peerd("queues", "pause", "mail")
     monkeypatch.setenv("PEERD_TOKEN", "peerd_third")
-    assert refusal in peerd("queues", "pause", "a", status=1).err
-    assert refusal in peerd("queues", "pause", "a", "--token-file", str(tmp_path / "other"), status=1).err
+    assert refusal in peerd("queues", "pause", "mail", status=1).err
+    assert refusal in peerd("queues", "pause", "mail", "--token-file", str(tmp_path / "other"), status=1).err
     sent = len(made)
     tokens = list(dict.fromkeys(one.headers.get("authorization") for one in made))
     assert tokens == [None, f"Bearer {token}", "Bearer peerd_third", "Bearer peerd_other"]

@@ -87,7 +87,7 @@ def all_operations(client: Client) -> set[str]:
 
 def steps(task: int, other: int) -> Steps:
     """Each action, what it acts on, and columns that it changes; None where it makes or deletes something."""
-    of_task, of_queue, of_node = ("task", str(task)), ("queue", "video"), ("node", "first")
+    of_task, of_queue, of_node = ("task", str(task)), ("queue", "q"), ("node", "first")
     of_bob, of_schedule, of_limit = ("user", "bob"), ("schedule", "s"), ("limit", "q")
     drained, undrained = {"draining": True}, {"draining": False}
     disabled, enabled = {"disabled": True}, {"disabled": False}
@@ -106,9 +106,9 @@ def steps(task: int, other: int) -> Steps:
         ("tasks.cancel", lambda c: c.tasks.cancel(task, "no"), of_task, {"error": None}, {"error": "no"}),
         ("tasks.retry", lambda c: c.tasks.retry(task), of_task, {"status": "canceled"}, {"status": "pending"}),
         ("tasks.delete", lambda c: c.tasks.delete(other), ("task", str(other)), video, None),
-        ("queues.pause", lambda c: c.queues.pause("video"), of_queue, None, {"paused": True}),
-        ("queues.resume", lambda c: c.queues.resume("video"), of_queue, {"paused": True}, {"paused": False}),
-        ("queues.kick", lambda c: c.queues.kick("video"), of_queue, None, {"kicked": 0}),
+        ("queues.pause", lambda c: c.queues.pause("q"), of_queue, None, {"paused": True}),
+        ("queues.resume", lambda c: c.queues.resume("q"), of_queue, {"paused": True}, {"paused": False}),
+        ("queues.kick", lambda c: c.queues.kick("q"), of_queue, None, {"kicked": 0}),
         ("limits.set", lambda c: c.limits.set("q", running=3), of_limit, None, {"running": 3}),
         ("limits.remove", lambda c: c.limits.remove("q"), of_limit, {"running": 3}, None),
         ("nodes.drain", lambda c: c.nodes.drain("first"), of_node, undrained, drained),
@@ -328,6 +328,7 @@ async def test_an_awaited_operation_is_refused_and_logged_too(world: World) -> N
     viewer = program.acting_as(Actor.with_role("ann", "viewer"))
     with pytest.raises(NotPermitted):
         await viewer.aio.queues.pause("video")
+    await program.aio.enqueue("video")
     await program.aio.queues.pause("video")
     page = await program.aio.audit.page()
     assert [entry.outcome for entry in page.items] == ["done", "refused"]
@@ -353,6 +354,7 @@ def test_entries_are_found_by_filters_and_purged_by_their_age(world: World) -> N
     bulk = client.bulk.create(BulkRetry(), TaskFilter(status="dead"))
     eventually(lambda: client.bulk.carry_out(bulk.id).has_ended)
     client.tasks.cancel(task)
+    client.enqueue_many(["a", "b"])
     for _ in range(3):
         client.queues.pause("a")
         ann.queues.pause("b")

@@ -111,6 +111,7 @@ def test_queues_limits_and_schedules_are_steered(http: httpx.Client, client: Cli
         assert http.post(f"/queues/video/{verb}", json=body).status_code == 204
         paused += [queue["paused"] for queue in http.get("/queues").json() if queue["name"] == "video"]
     assert paused == [True, False]
+    assert problem(http.post("/queues/vidoe/pause")) == (404, "QueueNotFound")
     of_key, limit = {"key": "k"}, {"running": 3, "rate": "5/1m"}
     assert http.put("/limits/a/b", params=of_key, json=limit).status_code == 204
     [shown] = http.get("/limits", params={"queue": "a/b"}).json()

@@ -110,6 +110,16 @@ class NodeNotFound(PeerdError, LookupError):
         super().__init__(f"there is no node {quoted(name)}; known are: {', '.join(known) or 'none yet'}")
 
 
+class QueueNotFound(PeerdError, LookupError):
+    """A queue has no task, and no process has ever served it. `known` has the others, the nearest first."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        self.name = name
+        self.known = known
+        names = ", ".join(known) or "none yet"
+        super().__init__(f"there is no queue {quoted(name)}; known are, the nearest first: {names}")
+
+
 class NodeStillAlive(PeerdError):
     """The row of a node cannot be removed while the node sends heartbeats."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import SequenceMatcher
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Right
-from peerd.domain.errors import InvalidLimit
+from peerd.domain.errors import InvalidLimit, QueueNotFound
 from peerd.domain.limit import WHOLE_QUEUE, Limit, Rate, check_limit_target
 from peerd.domain.ring import TasksAvailable
 from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
@@ -26,13 +27,15 @@ T = TypeVar("T")
 
 MOST_KICKED = 10_000
 """Tasks that one call kicks, in one transaction."""
+MOST_NAMED = 20
+"""Queues that the error about an unknown one names."""
 QueueStates = list[QueueState]
 Prospects = dict[str, Prospect]
 LimitStates = list[LimitState]
 
 
 class QueueOperations(OperationGroup[Mode]):
-    """``client.queues``."""
+    """``client.queues``. What acts on a queue raises `QueueNotFound` where nobody has put a task or served it."""
 
     subject = "queues"
 
@@ -83,23 +86,26 @@ class QueueOperations(OperationGroup[Mode]):
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
         """Stop claims from a queue; running tasks go on.
 
+        A limit of 0 running tasks does so for a queue that is to come.
+
         Args:
             name: the queue's.
             duration: seconds, or "1h"; None is until `resume`.
 
         Raises:
-            InvalidTask: no queue can have this name; or not a duration.
+            InvalidTask: not a duration.
         """
         seconds = None if duration is None else validation.seconds("duration", duration)
         self._require_queue("queues.pause", validation.text("queue", name))
-        return Query("run", queues.pause, name, seconds).acting_on("queue", name, queue_state, name)
+        query = Query("run", queues.pause, name, seconds).acting_on("queue", name, queue_state, name)
+        return self._if_known(name, query)
 
     @operation(in_queues=True)
     def resume(self, name: str) -> Query[None]:
         """Allow claims from a queue again; nothing happens to one that is not paused."""
         self._require_queue("queues.resume", validation.text("queue", name))
         query = Query("run", queues.resume, name).acting_on("queue", name, queue_state, name)
-        return query.then_ring(TasksAvailable())
+        return self._if_known(name, query).then_ring(TasksAvailable())
 
     @operation(in_queues=True)
     def kick(self, name: str, limit: int = 500) -> Query[int]:
@@ -115,7 +121,17 @@ class QueueOperations(OperationGroup[Mode]):
         most = validation.number("limit", limit, 1, MOST_KICKED)
         self._require_queue("queues.kick", validation.queue(name))
         query = Query("run", jobs.kick, name, most).making("queue", lambda count: (name, {"kicked": count}))
-        return query.then_ring(TasksAvailable((name,)))
+        return self._if_known(name, query).then_ring(TasksAvailable((name,)))
+
+    def _if_known(self, name: str, query: Query[T]) -> Query[T]:
+        act, only = query.function, self._actor.queues
+
+        def act_if_known(connection: Connection) -> T:
+            _check_known(connection, name, only)
+            return act(connection)
+
+        query.function = act_if_known
+        return query
 
 
 class LimitOperations(OperationGroup[Mode]):
@@ -169,6 +185,14 @@ class LimitOperations(OperationGroup[Mode]):
     def _on_limit(self, query: Query[T], queue: str, key: str) -> Query[T]:
         name = f"{queue} {key}".rstrip()
         return query.acting_on("limit", name, limit_state, queue, key).then_ring(TasksAvailable((queue,)))
+
+
+def _check_known(connection: Connection, name: str, only: Collection[str] | None) -> None:
+    if not queues.is_known(connection, name):
+        names = [state.name for state in _list_queues(connection, only)]
+        if name not in names:
+            names.sort(key=lambda known: SequenceMatcher(None, known, name).ratio(), reverse=True)
+            raise QueueNotFound(name, names[:MOST_NAMED])
 
 
 def _list_queues(connection: Connection, only: Collection[str] | None) -> QueueStates:

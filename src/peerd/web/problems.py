@@ -38,6 +38,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     errors.InvalidArguments: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.TaskNotFound: HTTPStatus.NOT_FOUND,
     errors.NodeNotFound: HTTPStatus.NOT_FOUND,
+    errors.QueueNotFound: HTTPStatus.NOT_FOUND,
     errors.BulkActionNotFound: HTTPStatus.NOT_FOUND,
     errors.BulkActionHasEnded: HTTPStatus.CONFLICT,
     errors.ScheduleNotFound: HTTPStatus.NOT_FOUND,

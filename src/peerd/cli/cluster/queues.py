@@ -61,7 +61,7 @@ def why(context: CommandContext, queue: Annotated[str, Argument(metavar="QUEUE",
     """
     wait = context.client.queues.why(queue)
     if not wait.reasons:
-        _warn_unknown(context, _find_unknown(context, [queue]))
+        _warn_unknown(context, queue)
     prospect = [] if wait.prospect is None else [wait.prospect.sentence]
     context.print_result(
         wait, *(finding_lines(wait.reasons) if wait.reasons else ["nothing keeps its tasks waiting"]), *prospect
@@ -77,37 +77,26 @@ def pause(
     ] = None,
 ) -> None:
     """Stop claims from queues; running tasks continue."""
-    unknown = _find_unknown(context, queues)
     for name in queues:
         context.client.queues.pause(name, duration)
     until = "until it is resumed" if duration is None else f"for {duration}"
-    _warn_unknown(context, unknown)
-    answer = {"paused": queues, "for": duration, "unknown": unknown}
-    context.print_result(answer, *[f"{name} is paused {until}" for name in queues])
+    context.print_result({"paused": queues, "for": duration}, *[f"{name} is paused {until}" for name in queues])
 
 
 @command(app)
 def resume(context: CommandContext, queues: QueueNamesArgument) -> None:
     """Allow claims from paused queues again."""
-    unknown = _find_unknown(context, queues)
     for name in queues:
         context.client.queues.resume(name)
-    _warn_unknown(context, unknown)
-    context.print_result({"resumed": queues, "unknown": unknown}, *[f"{name} is open" for name in queues])
+    context.print_result({"resumed": queues}, *[f"{name} is open" for name in queues])
 
 
-def _find_unknown(context: CommandContext, queues: Sequence[str]) -> list[str]:
-    """Queues that no process has served or paused so far: their names may be misspelt."""
-    return [name for name in queues if not context.client.queues.is_known(name)]
-
-
-def _warn_unknown(context: CommandContext, unknown: Sequence[str]) -> None:
-    if not unknown or context.as_json:
+def _warn_unknown(context: CommandContext, name: str) -> None:
+    if context.as_json or context.client.queues.is_known(name):
         return
-    known = [queue.name for queue in context.client.queues.list() if queue.known and queue.name not in unknown]
-    for name in unknown:
-        sentence = f"no worker process has ever served {name}"
-        context.print_warning("; ".join(filter(None, [sentence, suggest_similar(name, known)])))
+    known = [queue.name for queue in context.client.queues.list() if queue.known]
+    sentence = f"no worker process has ever served {name}"
+    context.print_warning("; ".join(filter(None, [sentence, suggest_similar(name, known)])))
 
 
 def _queues_table(queues: Sequence[QueueState], figures: Mapping[str, AttemptFigures], now: datetime) -> AlignedTable:
