@@ -193,7 +193,8 @@ def test_a_node_runs_in_the_background_from_start_to_stop(folder: Path, peerd: P
     assert (second["hello-1"] != first["hello-1"], second["agent"] == first["agent"]) == (True, True)
 
     (folder / "jobs.py").write_text("import missing_module")
-    assert peerd("reload", "--json", "hello", status=1).error["type"] == "ReloadAbandoned"
+    abandoned = peerd("reload", "--json", "hello", status=1).error
+    assert (abandoned["type"], abandoned["remedy"][:11]) == ("ReloadAbandoned", "peerd check")
     assert "jobs.py, line 1" in peerd("restart", status=3).err
     assert pids() == second
     assert "the last reload was abandoned" in peerd("status").out

@@ -8,6 +8,7 @@ import re
 import tracemalloc
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,7 @@ from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, tasks
+from peerd.store.tasks import pages
 from peerd.store.tasks.line_insert import LoggedLine
 from peerd.store.tasks.log_lines import write_lines
 from tests.cli.conftest import Peerd
@@ -49,7 +51,9 @@ def test_tasks_are_listed_newest_first(peerd: Peerd, three_tasks: list[int]) -> 
     assert dead.endswith("1/3  video-1  OSError: the disk is full")
 
 
-def test_tasks_are_listed_as_json_by_a_filter_and_in_pages(peerd: Peerd, three_tasks: list[int]) -> None:
+def test_tasks_are_listed_as_json_by_a_filter_and_in_pages(
+    peerd: Peerd, three_tasks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def listed(*words: str) -> list[int]:
         return [row["id"] for row in peerd("tasks", "list", *words, "--json").json["items"]]
 
@@ -66,6 +70,11 @@ def test_tasks_are_listed_as_json_by_a_filter_and_in_pages(peerd: Peerd, three_t
     ):
         assert listed(*words) == expected, words
     assert peerd("tasks", "list", "--where", "id<1").lines == ["no such task"]
+    monkeypatch.setattr(pages, "FIRST_EXAMINED", 1)
+    monkeypatch.setattr(pages, "time", SimpleNamespace(monotonic=count().__next__))
+    [none] = peerd("tasks", "list", "--where", "id<1").lines
+    assert none.startswith("no such task among the first 1, which took a tenth of a second; search on with --after ")
+    assert peerd("tasks", "list", "--where", "id<1", "--after", none.split()[-1]).out
 
 
 def test_a_task_is_shown_with_its_attempts_and_the_state_of_its_node(
@@ -111,7 +120,7 @@ def test_an_action_that_a_task_does_not_permit_is_listed_as_refused(
     answer = peerd("tasks", "cancel", "1", "2", "3", "99", "--json", status=1).json
     assert answer["tasks"] == [2, 3]
     assert [refusal["id"] for refusal in answer["refused"]] == [1, 99]
-    assert "cannot kick a task that is canceled" in peerd("tasks", "kick", "3", status=1).out
+    assert "or buried; retry it instead" in peerd("tasks", "kick", "3", status=1).out
     assert "error: there is no task 7" in peerd("tasks", "show", "7", status=1).err
     for words in (("tasks", "delete"), ("tasks", "delete", "1", "--status", "dead")):
         assert "which tasks?" in peerd(*words, status=2).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from urllib.parse import quote
 
 import httpx
@@ -87,6 +88,17 @@ def test_a_page_without_a_session_leads_to_the_login_and_back(visit_as: Visit) -
     answer = http.get("/tasks?status=dead")
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftasks%3Fstatus%3Ddead")
     assert "Log in" in http.get(answer.headers["location"]).text
+
+
+def test_a_form_that_is_refused_says_what_to_do(visitor: httpx.Client) -> None:
+    assert visitor.post("/tasks/1/cancel", data={"back": "/"}).status_code == 303
+    for path, given, remedy in (
+        ("/tasks/2/change", {"body": '{"disk": 7, }'}, 'column 13 (char 12); such as {"source": "a.mp4", "passes": 2}'),
+        ("/tasks/1/change", {"priority": "9"}, "or buried; enqueue a new one with other values"),
+        ("/tasks/1/bury", {}, "or waiting; retry it first"),
+        ("/queues/pause?name=vidoe", {}, "there is no queue 'vidoe'; known are, the nearest first: video, "),
+    ):
+        assert remedy in unescape(visitor.post(path, data={**given, "back": "/"}).text), path
 
 
 def test_what_was_done_can_be_undone(visitor: httpx.Client) -> None:

@@ -97,7 +97,7 @@ class RequestExecutor:
             if found is None:
                 raise NodeRequestRefused("the end of this reload is no longer known: many others came after it")
             if found["progress"] == "abandoned":
-                raise NodeRequestRefused(f"the reload was abandoned, the old processes keep running: {found['error']}")
+                raise NodeRequestRefused(f"the reload was abandoned, the old processes go on: {found['error']}")
             if found["progress"] == "done":
                 return found
             if time.monotonic() >= deadline:

@@ -12,7 +12,16 @@ import msgspec
 from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.lifecycle import IllegalTransition, Status, TaskEvent, sources
 from peerd.domain.quoting import quoted
-from peerd.domain.task import BODY_LIMIT, NAME_LIMIT, PRIORITY_RANGE, QUEUE_NAME, Task, check_moment, check_text
+from peerd.domain.task import (
+    BODY_LIMIT,
+    JSON_EXAMPLE,
+    NAME_LIMIT,
+    PRIORITY_RANGE,
+    QUEUE_NAME,
+    Task,
+    check_moment,
+    check_text,
+)
 
 
 class BulkState(StrEnum):
@@ -107,7 +116,7 @@ class BulkChange(msgspec.Struct, frozen=True, tag="change", forbid_unknown_field
             try:
                 json.loads(self.body)
             except (ValueError, RecursionError):
-                raise InvalidTask("body", "it is no JSON") from None
+                raise InvalidTask("body", f"it is no JSON, such as {JSON_EXAMPLE}") from None
 
 
 class BulkBury(msgspec.Struct, frozen=True, tag="bury", forbid_unknown_fields=True):

@@ -133,6 +133,14 @@ TRANSITIONS: Final[dict[tuple[Status, TaskEvent], Status | Gone]] = {
 FINISHED: Final = (S.DONE, S.DEAD, S.CANCELED)
 """Statuses of a task that has ended; only actions of people and applications lead out of them."""
 
+REMEDIES: Final = {
+    (True, E.CHANGE): "; enqueue a new one with other values",
+    (False, E.CHANGE): "; bury it first, which ends its attempt",
+    (True, E.KICK): "; retry it instead",
+    **{(True, event): "; retry it first" for event in (E.BURY, E.MOVE, E.RESCHEDULE)},
+}
+"""What to do where an event is not allowed: whether the task has ended, and the event."""
+
 
 class IllegalTransition(PeerdError):
     """The status of a task does not allow the event."""
@@ -141,7 +149,8 @@ class IllegalTransition(PeerdError):
         self.status = status
         self.event = event
         allowed = " or ".join(", ".join(sources(event)).rsplit(", ", 1))
-        super().__init__(f"cannot {event} a task that is {status}; only one that is {allowed}")
+        remedy = REMEDIES.get((status in FINISHED, event), "")
+        super().__init__(f"cannot {event} a task that is {status}; only one that is {allowed}{remedy}")
 
 
 def sources(event: TaskEvent) -> tuple[Status, ...]:

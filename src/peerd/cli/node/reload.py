@@ -54,8 +54,8 @@ def reload(
         return
     ended = _wait_for_reload(context, folder, number)
     if ended["progress"] == "abandoned":
-        message = f"the reload was abandoned: {ended['error']}"
-        raise CommandError(message, "the old processes keep running; fix it, and reload again", kind="ReloadAbandoned")
+        message = f"the reload was abandoned, the old processes go on: {ended['error']}"
+        raise CommandError(message, "peerd check; then peerd reload again", kind="ReloadAbandoned")
     context.print_result({"reload": ended}, Text("reloaded", "green"))
 
 

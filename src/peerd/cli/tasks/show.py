@@ -125,13 +125,14 @@ def list_tasks(
         context.print_result(
             answer, _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
         )
-    if page.next is not None and not context.as_json:
+    if page.items and page.next is not None and not context.as_json:
         context.out.print(_indent(Text(f"more: --after {page.next}", "bright_black")))
 
 
 def _describe_nothing(page: TaskPage, *, is_filtered: bool) -> str:
     if page.next is not None:
-        return f"no such task among the {page.examined:,} that were searched in the time"
+        took = f"no such task among the first {page.examined:,}, which took a tenth of a second"
+        return f"{took}; search on with --after {page.next}"
     return "no such task" if is_filtered else "there are no tasks"
 
 

@@ -66,7 +66,9 @@ class LoginRequest(msgspec.Struct, frozen=True):
     def failure(self) -> LoginRefused:
         """What a wrong password gets. Whatever has a session is known: 401 would say that it has ended."""
         if self.new_password is None:
-            return LoginRefused(HTTPStatus.UNAUTHORIZED, "LoginFailed", "the name or the password is wrong")
+            return LoginRefused(
+                HTTPStatus.UNAUTHORIZED, "LoginFailed", "the name or the password is wrong; an admin can set another"
+            )
         return LoginRefused(HTTPStatus.FORBIDDEN, "WrongPassword", "the current password is wrong")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from peerd.domain.access import Right
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import TaskEvent, sources
-from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
+from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, JSON_EXAMPLE, NAME_LIMIT, Task
 from peerd.operate.client import AioClient
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
 from peerd.web.pages.formats import one_line
@@ -208,7 +208,7 @@ def json_value(field: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidTask(field, f"it is no JSON: {error}") from None
+        raise InvalidTask(field, f"it is no JSON: {error}; such as {JSON_EXAMPLE}") from None
 
 
 REASON: Final = FormField(
