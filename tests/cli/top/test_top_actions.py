@@ -9,6 +9,7 @@ from peerd.domain.access import Actor
 from peerd.domain.lifecycle import Status
 from peerd.operate.actors import cli_actor
 from tests.cli.top.conftest import Top, opened_top
+from tests.remote.conftest import answering_node
 
 
 async def select(top: Top, status: str) -> None:
@@ -57,9 +58,15 @@ async def test_an_action_on_a_task_is_done_after_yes(filled: Client) -> None:
 
 async def test_queues_are_paused_resumed_and_kicked(filled: Client) -> None:
     async with opened_top(filled) as top:
-        await top.press("2", "p", "y")
-        await top.until_shown("queue mail is paused")
-        await top.until(lambda: "paused" in top.line(" mail  "))
+        for typed, message, until in (("", "until it is resumed", None), ("1h", "for 1h", "an hour"), ("soon", "", "")):
+            await top.press("2", "p", *typed)
+            await top.until_shown("Pause queue mail?", "1h or 30m; nothing: until it is resumed"[len(typed) * 100 :])
+            await top.press("enter")
+            await top.until_shown(f"queue mail is paused {message}" if message else "not done: duration: 'soon'")
+            if message:
+                await top.until(lambda: "paused" in top.line(" mail  "))
+                [mail] = [queue for queue in filled.queues.list() if queue.name == "mail"]
+                assert (mail.paused_until is None) is (until is None)
         await top.press("u", "y")
         await top.until_shown("queue mail is open")
         await top.until(lambda: "paused" not in top.line(" mail  "))
@@ -68,6 +75,25 @@ async def test_queues_are_paused_resumed_and_kicked(filled: Client) -> None:
         await top.press("k", "y")
         await top.until_shown("no task of mail is buried or delayed")
     assert filled.tasks.get(8).status is Status.PENDING
+
+
+async def test_a_task_is_moved_to_a_node_and_its_stack_is_shown(filled: Client) -> None:
+    async with opened_top(filled) as top:
+        with answering_node(filled):
+            for keys in (("x",), ("enter", "x")):  # in the table, and on the open task
+                await top.press(*keys)
+                await top.until_shown("runs in video-1 on video-1", 'File "a.py", line 7, in wait')
+                await top.press("escape")
+                await top.until_gone("a.py")
+        await top.press("m", *"nowhere", "enter")
+        await top.until_shown("not done: there is no node 'nowhere'; known are: video-1")
+        for typed, message in (("video-1", "may run on video-1 only"), ("", "may run on any node")):
+            await top.press("m", *typed, "enter")
+            await top.until_shown(f"task 5 {message}")
+            assert filled.tasks.get(5).node_id == (1 if typed else None)
+        await top.press("m", "y", "escape")
+        assert "Move task 5" not in top.text
+    assert filled.tasks.get(5).status is Status.PENDING
 
 
 @pytest.mark.slow

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from itertools import count
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from textual.widgets import RichLog
 
 from peerd import Client
+from peerd.cli.top import reading
 from peerd.cli.top.task_screen import TaskScreen
 from peerd.domain.alert_record import AlertReport
 from peerd.domain.outcome import Done, Failed
 from peerd.store.alerts.recording import ReportAge, record_alert
-from tests.cli.top.conftest import LARGE, SMALL, Top, opened_top, write_line
+from peerd.store.tasks import pages
+from tests.cli.top.conftest import LARGE, SMALL, WITHIN, Top, opened_top, write_line
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 
@@ -109,6 +114,24 @@ async def test_every_table_fits_every_terminal_and_a_narrow_one_shows_fewer_colu
         assert "Pending" in top.text
         await top.resize(*LARGE)
         await top.until_shown("Run p95")
+
+
+async def test_the_rows_are_there_before_the_figures_and_all_that_a_status_has(
+    filled: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = Event()
+    monkeypatch.setattr(reading, "_read_overview", lambda client: figures.wait(WITHIN) and client.statistics.overview())
+    monkeypatch.setattr(pages, "FIRST_EXAMINED", 1)
+    monkeypatch.setattr(
+        pages, "time", SimpleNamespace(monotonic=count().__next__)
+    )  # each page of a search has one task
+    async with opened_top(filled) as top:
+        await top.until_shown("reading the figures …", "half of", "2 working", "2 tasks")
+        figures.set()
+        await top.until_shown("done/min")
+        await top.press("t")
+        await top.until_shown(" 2 tasks", "mail/notify", "mail/greet")
+        assert "1+" not in top.text
 
 
 @pytest.mark.slow

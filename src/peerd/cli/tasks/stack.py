@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
@@ -21,13 +22,12 @@ def stack(
 ) -> None:
     """Show where the code of a running task is now, on whichever node it runs, and what its process uses."""
     found = context.client.tasks.stack(task_id, timeout=parse_duration_option("--timeout", timeout))
-    now = context.client.now()
-    ran = None if found.since is None else (now - found.since).total_seconds()
-    context.print_result(found, *_render(found, ran))
+    context.print_result(found, render_stack(found, context.client.now()))
 
 
-def _render(found: TaskStack, ran: float | None) -> list[RenderableType]:
-    since = "" if ran is None else f" for {format_elapsed(ran)}"
+def render_stack(found: TaskStack, now: datetime) -> Group:
+    """Where the code of a task is at a moment."""
+    since = "" if found.since is None else f" for {format_elapsed((now - found.since).total_seconds())}"
     where = f"task {found.task_id} runs in {sanitize(found.slot)} on {sanitize(found.node)}{since}"
     lines: list[RenderableType] = [Text(where, "bold")]
     if found.process is not None:
@@ -36,7 +36,7 @@ def _render(found: TaskStack, ran: float | None) -> list[RenderableType]:
         lines += _render_call(call)
     if found.is_cut:
         lines.append(Text("frames are left out", "yellow"))
-    return lines
+    return Group(*lines)
 
 
 def _render_call(call: CallStack) -> list[RenderableType]:

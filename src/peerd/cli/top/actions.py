@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from peerd.cli.output.formatting import pluralize
+from peerd.cli.tasks.stack import render_stack
 from peerd.operate.client import Client
 
 
@@ -18,19 +19,41 @@ class TopAction(msgspec.Struct, frozen=True, kw_only=True):
         key: that starts it.
         label: in the footer and in the question.
         effect: what will happen, in a sentence.
-        call: does it to a row's key.
-        done: what was done, with ``{key}``, and ``{result}`` of the call.
+        call: does it to a row's key, with the text of the field.
+        done: what was done, with ``{key}``, and ``{result}`` of the call; empty where the result is shown, unasked.
+        field: what is to be typed, if anything is.
     """
 
     key: str
     label: str
     effect: str
-    call: Callable[[Client, str], object]
-    done: str
+    call: Callable[..., Any]
+    done: str = ""
+    field: str = ""
 
-    def run(self, client: Client, key: str) -> str:
-        """Do it to a row's key, and return what was done."""
-        return self.done.format(key=key, result=self.call(client, key))
+    def run(self, client: Client, key: str, text: str) -> Any:
+        """Do it to a row's key, with the text that was typed, and return what was done."""
+        result = self.call(client, key, text) if self.field else self.call(client, key)
+        return self.done.format(key=key, result=result) if self.done else result
+
+
+def _simple(group: str, key: str, label: str, effect: str, done: str) -> TopAction:
+    """An action that is the method of its label."""
+
+    def act(client: Client, row: str) -> None:
+        getattr(getattr(client, group), label.lower())(int(row) if group == "tasks" else row)
+
+    return TopAction(key=key, label=label, effect=effect, call=act, done=done)
+
+
+def _move_task(client: Client, key: str, node: str) -> str:
+    client.tasks.move(int(key), node or None)
+    return f"{node} only" if node else "any node"
+
+
+def _pause_queue(client: Client, key: str, duration: str) -> str:
+    client.queues.pause(key, duration or None)
+    return f"for {duration}" if duration else "until it is resumed"
 
 
 def _kick_queue(client: Client, key: str) -> str:
@@ -40,40 +63,26 @@ def _kick_queue(client: Client, key: str) -> str:
 
 ACTIONS: Final[dict[str, tuple[TopAction, ...]]] = {
     "tasks": (
+        _simple("tasks", "r", "Retry", "It becomes pending, with all its attempts.", "task {key} was retried"),
+        _simple(
+            "tasks", "c", "Cancel", "It runs no more; a handler that runs is cancelled.", "task {key} was canceled"
+        ),
+        _simple("tasks", "k", "Kick", "It is pending, if it was buried or delayed.", "task {key} was kicked"),
+        _simple("tasks", "b", "Bury", "It is set aside until it is kicked or retried.", "task {key} was buried"),
+        _simple("tasks", "d", "Delete", "Its row is deleted.", "task {key} was deleted"),
         TopAction(
-            key="r",
-            label="Retry",
-            effect="It becomes pending, with all its attempts.",
-            call=lambda client, key: client.tasks.retry(int(key)),
-            done="task {key} was retried",
+            key="m",
+            label="Move",
+            effect="It runs on that node only; if it runs now, its attempt ends.",
+            call=_move_task,
+            done="task {key} may run on {result}",
+            field="the name of a node; nothing: any node",
         ),
         TopAction(
-            key="c",
-            label="Cancel",
-            effect="It does not run any more; a handler that runs is cancelled.",
-            call=lambda client, key: client.tasks.cancel(int(key)),
-            done="task {key} was canceled",
-        ),
-        TopAction(
-            key="k",
-            label="Kick",
-            effect="It becomes pending, if it is buried or waits for its time.",
-            call=lambda client, key: client.tasks.kick(int(key)),
-            done="task {key} was kicked",
-        ),
-        TopAction(
-            key="b",
-            label="Bury",
-            effect="It is set aside until it is kicked or retried.",
-            call=lambda client, key: client.tasks.bury(int(key)),
-            done="task {key} was buried",
-        ),
-        TopAction(
-            key="d",
-            label="Delete",
-            effect="Its row is deleted.",
-            call=lambda client, key: client.tasks.delete(int(key)),
-            done="task {key} was deleted",
+            key="x",
+            label="Stack",
+            effect="Where the code of a running task is now.",
+            call=lambda client, key: render_stack(client.tasks.stack(int(key)), client.now()),
         ),
     ),
     "queues": (
@@ -81,16 +90,11 @@ ACTIONS: Final[dict[str, tuple[TopAction, ...]]] = {
             key="p",
             label="Pause",
             effect="Its tasks wait until it is resumed; those that run go on.",
-            call=lambda client, key: client.queues.pause(key),
-            done="queue {key} is paused",
+            call=_pause_queue,
+            done="queue {key} is paused {result}",
+            field="1h or 30m; nothing: until it is resumed",
         ),
-        TopAction(
-            key="u",
-            label="Resume",
-            effect="Its tasks are claimed again.",
-            call=lambda client, key: client.queues.resume(key),
-            done="queue {key} is open",
-        ),
+        _simple("queues", "u", "Resume", "Its tasks are claimed again.", "queue {key} is open"),
         TopAction(
             key="k",
             label="Kick",
@@ -100,27 +104,9 @@ ACTIONS: Final[dict[str, tuple[TopAction, ...]]] = {
         ),
     ),
     "nodes": (
-        TopAction(
-            key="d",
-            label="Drain",
-            effect="It finishes what it runs, and claims no more.",
-            call=lambda client, key: client.nodes.drain(key),
-            done="node {key} claims no more tasks",
-        ),
-        TopAction(
-            key="u",
-            label="Undrain",
-            effect="It claims tasks again.",
-            call=lambda client, key: client.nodes.undrain(key),
-            done="node {key} claims tasks again",
-        ),
-        TopAction(
-            key="f",
-            label="Forget",
-            effect="Its row is deleted; only a node that has stopped can be forgotten.",
-            call=lambda client, key: client.nodes.forget(key),
-            done="node {key} is forgotten",
-        ),
+        _simple("nodes", "d", "Drain", "It ends what it runs; it claims no more.", "node {key} claims no more tasks"),
+        _simple("nodes", "u", "Undrain", "It claims tasks again.", "node {key} claims tasks again"),
+        _simple("nodes", "f", "Forget", "Its row is deleted; it must have stopped.", "node {key} is forgotten"),
     ),
     "alerts": (),
 }

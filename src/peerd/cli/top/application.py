@@ -8,7 +8,9 @@ import time
 from functools import partial
 from typing import ClassVar, Final
 
+from rich.console import RenderableType
 from rich.text import Text
+from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -23,7 +25,7 @@ from peerd.cli.top.column_layout import ColumnLayout
 from peerd.cli.top.messages import MessageLine
 from peerd.cli.top.reading import Reading, read_cluster
 from peerd.cli.top.row_table import RowTable
-from peerd.cli.top.screens import Keys, Question
+from peerd.cli.top.screens import Question, Window, keys_table
 from peerd.cli.top.summary import summarize
 from peerd.cli.top.task_screen import TaskScreen
 from peerd.cli.top.views import VIEWS, TopRow, TopView, begins_with_greatest
@@ -87,7 +89,7 @@ class TopApplication(App[None]):
         Binding("shift+tab", "next_view(-1)", "Table before", show=False, priority=True),
         Binding("t", "next_status(1)", "Status", show=False),
         Binding("T", "next_status(-1)", "Status before", show=False),
-        Binding("s", "sort", "Sort"),
+        Binding("s", "sort", "Sort", show=False),
         Binding("S", "turn", "Other direction", show=False),
         Binding("slash", "filter", "Filter"),
         Binding("escape", "unfilter", "No filter", show=False),
@@ -125,7 +127,7 @@ class TopApplication(App[None]):
             yield RowTable(id="table", cell_padding=GAP // 2)
             yield Input(id="filter", placeholder="a part of any cell; Enter keeps it, Escape removes it", compact=True)
             yield MessageLine()
-            yield Footer()
+            yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Begin to read; a signal to end restores the terminal."""
@@ -143,7 +145,7 @@ class TopApplication(App[None]):
         """Read now, unless a reading goes on."""
         if self._reading_since is None:
             self._reading_since = time.monotonic()
-            read = partial(read_cluster, self._client, self._status)
+            read = partial(read_cluster, self._client, self._status, is_first=self._reading is None)
             run_in_background(read, self._receive, self._lose, self)
 
     def _lose(self, error: CommandError) -> None:
@@ -174,6 +176,8 @@ class TopApplication(App[None]):
         self._reading = reading
         self._refresh_summary()
         self._refresh_table()
+        if reading.is_first:
+            self.action_read()
 
     # ---------------------------------------------------------------- showing
 
@@ -318,12 +322,14 @@ class TopApplication(App[None]):
         self.query_one("#filter", Input).value = ""
         self._close_filter()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    @on(Input.Changed, "#filter")
+    def filter_rows(self, event: Input.Changed) -> None:
         """Filter while it is typed."""
         self._filter_text = event.value
         self._refresh_table()
 
-    def on_input_submitted(self, _: Input.Submitted) -> None:
+    @on(Input.Submitted, "#filter")
+    def keep_filter(self, _: Input.Submitted) -> None:
         """Keep the filter, and go back to the rows."""
         self._close_filter()
 
@@ -335,7 +341,7 @@ class TopApplication(App[None]):
         """Show all keys."""
         own = [(action.key, f"{action.label.lower()}: {action.effect}") for action in ACTIONS[self._view.id]]
         titles = [("", ""), ("", self._view.label)] if own else []
-        self.push_screen(Keys([*KEYS, *titles, *own]))
+        self.push_screen(Window(keys_table([*KEYS, *titles, *own])))
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open a task."""
@@ -355,19 +361,25 @@ class TopApplication(App[None]):
             self.ask(ACTIONS[view][number], row.key, row.name)
 
     def ask(self, action: TopAction, key: str, name: str) -> None:
-        """Ask whether an action is done to a row, and do it.
+        """Ask whether an action is done to a row, and do it; what only shows something is not asked.
 
         Args:
             action: one of its table.
             key: of the row.
             name: what it stands for.
         """
-        question = Question(f"{action.label} {name}?", action.effect)
+        if not action.done:
+            run_in_background(partial(action.run, self._client, key, ""), self._show, self._refuse, self)
+            return
+        question = Question(f"{action.label} {name}?", action.effect, action.field)
         self.push_screen(question, partial(self._act, action, key))
 
-    def _act(self, action: TopAction, key: str, answer: bool | None) -> None:
-        if answer:
-            run_in_background(partial(action.run, self._client, key), self._report, self._refuse, self)
+    def _act(self, action: TopAction, key: str, answer: str | None) -> None:
+        if answer is not None:
+            run_in_background(partial(action.run, self._client, key, answer), self._report, self._refuse, self)
+
+    def _show(self, content: RenderableType) -> None:
+        self.push_screen(Window(content))
 
     def _report(self, text: str) -> None:
         self.say(text, "green")

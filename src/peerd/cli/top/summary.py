@@ -37,7 +37,8 @@ def summarize(reading: Reading, source: str, width: int, silence: str | None) ->
         lines.append(_cut(Text(plain_line(silence), "bold white on red"), width))
     overview = reading.overview
     if overview is None:
-        hint = "the figures of the whole cluster need the right view, of all queues"
+        refused = "the figures of the whole cluster need the right view, of all queues"
+        hint = "reading the figures …" if reading.is_first else refused
         lines.append(_cut(Text(hint, "bright_black"), width))
         return Text("\n").join([*lines, *pack(_counts(reading), width)])
     lines += pack(_figures(overview.figures), width)

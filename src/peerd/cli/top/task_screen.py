@@ -83,7 +83,7 @@ class TaskScreen(ModalScreen[None]):
             yield Static("reading …", id="task")
         yield RichLog(id="log", max_lines=LOG_LINES, wrap=True, auto_scroll=False, min_width=1)
         yield MessageLine()
-        yield Footer()
+        yield Footer(compact=True)
 
     def on_mount(self) -> None:
         """Read now, and again after each pause."""
