@@ -239,7 +239,7 @@ def test_handlers_are_compared_with_earlier_the_one_that_has_slowed_down_most_fi
     fast = AttemptTotals({"done": 10}, 1.0, Histogram.of([0.5] * 10), Histogram.of([5.0] * 10))
     client.database.run(write_buckets, [BucketRow(TEN_MINUTES, yesterday, "video", "transcode", 1, 7, fast)])
     out = peerd("stats", "--by", "handler", "--against", "1d").lines
-    assert out[0].split()[:4] == ["queue", "name", "slower", "run"]
+    assert out[0].split()[:4] == ["queue", "handler", "slower", "run"]
     assert out[1].split()[:4] == ["video", "transcode", "×", "4.0"]
     assert out[2].split()[2] == "–", "of mail nothing is known of yesterday"
     rows = peerd("stats", "--by", "handler", "--against", "1d", "--json").json["rows"]

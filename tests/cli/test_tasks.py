@@ -43,7 +43,7 @@ def three_tasks(client: Client, holder: ClaimingProcess) -> list[int]:
 
 def test_tasks_are_listed_newest_first(peerd: Peerd, three_tasks: list[int]) -> None:
     head, scheduled, working, dead = peerd("tasks", "list").lines
-    assert head.split() == ["id", "task", "status", "tries", "node", "note"]
+    assert head.split() == ["id", "task", "status", "attempts", "node", "note"]
     assert scheduled.startswith("3  mail             scheduled  for ")
     assert working.split()[:4] == ["2", "video/poster", "working", "for"]
     assert re.search(r"1/3  video-1  43% [^\x1b]* drawing$", working)

@@ -149,7 +149,7 @@ class LimitOperations(OperationGroup[Mode]):
         running: int | None = None,
         rate: str | Rate | None = None,
     ) -> Query[Limit]:
-        """Limit a queue as a whole, one key of it, or each of its keys. It replaces such a limit as a whole.
+        """Limit a queue as a whole, one key of it, or each of its keys. It replaces the limit before.
 
         Args:
             queue: its name.

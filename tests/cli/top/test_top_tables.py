@@ -57,7 +57,7 @@ async def test_rows_are_sorted_by_each_column_in_both_directions(filled: Client)
         await top.press("s")
         names = top.column("Task")
         assert names == sorted(names)
-        for title in ("Status", "Since", "Tries", "Node", "Progress", "Note", "Id"):
+        for title in ("Status", "Since", "Attempts", "Node", "Progress", "Note", "Id"):
             await top.press("s")
             assert f"{title} ▼" in top.text or f"{title} ▲" in top.text
         await top.press("2")

@@ -29,7 +29,7 @@ _BODY = "Instead of a JSON body"
 def enqueue(
     context: CommandContext,
     queue: Annotated[str, Argument(help="The queue.")],
-    name: Annotated[str, Argument(help="The name of the handler.")] = "",
+    name: Annotated[str, Argument(metavar="HANDLER", help="The handler.")] = "",
     body: Annotated[
         str | None, Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
     ] = None,
@@ -58,7 +58,7 @@ def enqueue(
         Option(metavar="DURATION", help="Drop it unless started by then.", rich_help_panel=_WHEN),
     ] = None,
     node: Annotated[
-        str | None, Option(metavar="NAME", help="Only this node may run it.", rich_help_panel=_WHEN)
+        str | None, Option(metavar="NODE", help="Only this node may run it.", rich_help_panel=_WHEN)
     ] = None,
     wait: Annotated[bool, Option("--wait", help="Wait until it has ended, and print its result.")] = False,
     wait_for: Annotated[str | None, Option(metavar="DURATION", help="With --wait: at most this long.")] = None,

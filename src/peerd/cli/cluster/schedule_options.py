@@ -17,7 +17,7 @@ class ScheduleOptions:
     """The fields of ``[schedules.NAME]``."""
 
     queue: Annotated[str, Option("--queue", "-q", metavar="QUEUE", help="The queue of the task.")]
-    task: Annotated[str | None, Option(metavar="NAME", help="The name of its handler.")] = None
+    task: Annotated[str | None, Option(metavar="HANDLER", help="The handler of its tasks.")] = None
     body: Annotated[str | None, Option(metavar="JSON", help="The arguments of its handler.")] = None
     limit_key: Annotated[str | None, Option(metavar="KEY", help="Its key for limits.")] = None
     type: Annotated[str | None, Option(metavar="TYPE", help="cluster (the default), or worker: on each node.")] = None

@@ -19,7 +19,13 @@ LEVELS = " .:-=+*#%@"
 """Characters of a sparkline, from nothing to the most; every terminal has them."""
 SPARKS = 24
 """Characters of a sparkline."""
-TITLES = {"total": (), "queue": ("queue",), "handler": ("queue", "name"), "node": ("node",)}
+TITLES: dict[str, dict[str, str]] = {
+    "total": {},
+    "queue": {"queue": "queue"},
+    "handler": {"queue": "queue", "handler": "name"},
+    "node": {"node": "node"},
+}
+"""What names a row: the title of each column, and its field."""
 FIGURE_COLUMNS = (
     right("done"),
     right("done/min"),
@@ -52,7 +58,7 @@ def show_statistics(
     by: Annotated[str, Option(metavar="WHAT", help="queue, handler, node or total.")] = "queue",
     since: Annotated[str, Option(metavar="DURATION", help="How far back.")] = "1h",
     queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
-    name: Annotated[str | None, Option(metavar="NAME", help="Only tasks with this name.")] = None,
+    name: Annotated[str | None, Option(metavar="HANDLER", help="Only of this handler.")] = None,
     node: Annotated[str | None, Option(metavar="NODE", help="Only attempts on this node.")] = None,
     against: Annotated[str | None, Option(metavar="DURATION", help="Beside so long ago, e.g. 1d: yesterday.")] = None,
 ) -> None:
@@ -83,13 +89,13 @@ def show_errors(
     context: CommandContext,
     since: Annotated[str, Option(metavar="DURATION", help="How far back.")] = "1d",
     queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
-    name: Annotated[str | None, Option(metavar="NAME", help="Only tasks with this name.")] = None,
+    name: Annotated[str | None, Option(metavar="HANDLER", help="Only of this handler.")] = None,
 ) -> None:
     """Show what fails most: failed attempts, crashes and time-outs among them, by handler and kind of error.
 
     Numbers, ids and addresses in the texts are left out of the comparison. For the dead tasks of a kind:
 
-    peerd tasks retry --status dead --queue QUEUE --name NAME --search TEXT --dry-run
+    peerd tasks retry --status dead --queue QUEUE --name HANDLER --search TEXT --dry-run
     """
     found = context.client.statistics.errors(since, queue=queue, name=name)
     context.print_result(
@@ -132,7 +138,7 @@ def compared_table(rows: Sequence[StatisticsRow], by: str) -> AlignedTable:
     titles = TITLES[by]
     columns: list[Column | str] = [*titles, *COMPARED_COLUMNS]
     cells = [
-        [*(getattr(row, title) or "(no name)" for title in titles), *_compared_cells(row)]
+        [*(getattr(row, field) or "(no name)" for field in titles.values()), *_compared_cells(row)]
         for row in slowest_first(rows)
     ]
     return AlignedTable(columns, cells)
@@ -168,8 +174,8 @@ def statistics_table(rows: Sequence[StatisticsRow], series: Sequence[SeriesPoint
     span = [point.at.timestamp() for point in series]
     cells = []
     for row in sorted(rows, key=lambda row: -row.figures.done):
-        key = [getattr(row, title) for title in titles]
-        own = [point for point in series if [getattr(point, title) for title in titles] == key]
+        key = [getattr(row, field) for field in titles.values()]
+        own = [point for point in series if [getattr(point, field) for field in titles.values()] == key]
         line = sparkline([(point.at.timestamp(), point.figures.per_second) for point in own], min(span), max(span))
         cells.append([*(value or "(no name)" for value in key), *figure_cells(row.figures), Text(line, "green")])
     return AlignedTable(columns, cells)

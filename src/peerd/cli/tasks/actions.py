@@ -122,11 +122,11 @@ def delete(context: CommandContext, selection: TaskSelection) -> None:
 def move(
     context: CommandContext,
     selection: TaskSelection,
-    to: Annotated[str | None, Option("--to", metavar="NODE", help="Pin them to this node.")] = None,
+    to: Annotated[str | None, Option("--to", metavar="NODE", help="To this node, which alone may run them.")] = None,
     to_any: Annotated[bool, Option("--to-any", help="Let any node run them.")] = False,
     to_queue: Annotated[str | None, Option("--to-queue", metavar="QUEUE", help="Put them into this queue.")] = None,
 ) -> None:
-    """Pin tasks to a node, let any node run them, or put them into another queue.
+    """Move tasks to one node, to any node, or into another queue.
 
     A running task is revoked and becomes pending.
     """

@@ -45,7 +45,7 @@ COLUMNS = (
     Column("task", max_width=32),
     "status",
     "",
-    right("tries"),
+    right("attempts"),
     Column("node", max_width=16),
     wide("note"),
 )
@@ -56,7 +56,7 @@ QueueOption = Annotated[
     str | None, Option("--queue", "-q", metavar="QUEUE", rich_help_panel=FILTERS, help="Of this queue.")
 ]
 NameOption = Annotated[
-    str | None, Option("--name", "-n", metavar="NAME", rich_help_panel=FILTERS, help="Of this handler.")
+    str | None, Option("--name", "-n", metavar="HANDLER", rich_help_panel=FILTERS, help="Of this handler.")
 ]
 
 

@@ -228,7 +228,7 @@ VIEWS: Final = (
             Column("Task", max_width=40),
             Column("Status"),
             Column("Since"),
-            right("Tries", drop_priority=2),
+            right("Attempts", drop_priority=2),
             Column("Node", max_width=24, drop_priority=1),
             Column("Progress"),
             wide("Note"),

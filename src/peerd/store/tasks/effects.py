@@ -50,7 +50,7 @@ def cancel_tasks(connection: Connection, locked: Sequence[Task], reason: str, **
 
 
 def retry_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> Refusals:
-    """Let tasks run again, with all attempts, except those whose unique key a younger task has."""
+    """Let tasks run again, with all attempts, except where a younger task has the unique key."""
     refused: dict[int, UniqueKeyTaken] = {}
     for group in _groups_of_distinct_keys(locked):
         refused |= unique_keys.reacquire_keys(connection, [task for task in group if task.unique_key is not None])

@@ -67,7 +67,7 @@ async def list_limits(client: AioClientDependency, wanted: Annotated[LimitQuery,
 async def set_limit(
     queue: QueueName, body: LimitBody, client: AioClientDependency, target: Annotated[LimitTarget, Query()]
 ) -> None:
-    """Limit a queue as a whole, one key of it, or each of its keys; it replaces such a limit."""
+    """Limit a queue as a whole, one key of it, or each of its keys, in place of the limit before."""
     await client.limits.set(queue, key=target.key, each_key=target.each_key, running=body.running, rate=body.rate)
 
 
