@@ -298,8 +298,8 @@ class _Copies:
         return FileHealth.UNREACHABLE if self._unverified else FileHealth.LOST
 
     def _obstacle(self, short: int) -> str | None:
-        if not self._good:
-            return "no copy can be read"
+        if not any(self._view.is_online(disk.id) for disk in self._good):
+            return "all its copies are on disks that are away" if self._good else "no copy can be read"
         if short > 0:
             shared = [part for part in self._parts if part.is_shared and part.short(self._good) > 0]
             where = "object store has" if shared else "other node has a disk with"
