@@ -56,6 +56,7 @@ LAYOUT: Final = """most => {
       range.selectNodeContents(node);
       const [text, whole] = [range, svg].map(one => one.getBoundingClientRect());
       const isOutside = text.left < whole.left - most || text.right > whole.right + most;
+      if (text.height < 11) found.push(`tiny: ${node.data}`);
       if (isOutside && getComputedStyle(svg).overflow !== "visible") found.push(`cut: ${node.data}`);
       continue;
     }
@@ -88,6 +89,6 @@ def assert_seen(page: Page, text: str) -> None:
 
 
 def faults_of_layout(page: Page) -> list[str]:
-    """What is too wide, cut, or broken in the middle of a word, in a line each."""
+    """What is too wide, cut, tiny, or broken in the middle of a word, in a line each."""
     found: list[str] = page.evaluate(LAYOUT, MOST_SHIFT)
     return found

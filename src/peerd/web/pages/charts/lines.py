@@ -12,9 +12,9 @@ from markupsafe import Markup
 from peerd.web.pages import formats
 from peerd.web.pages.charts.scales import time_label, time_marks, value_marks
 
-WIDTH: Final = 640
-HEIGHT: Final = 200
-LEFT, RIGHT, TOP, BOTTOM = 78, 20, 10, 24
+WIDTH: Final = 400
+HEIGHT: Final = 150
+LEFT, RIGHT, TOP, BOTTOM = 72, 18, 8, 22
 MOST_ROWS: Final = 30
 """Moments in the table of values."""
 LOOKS: Final = 6
