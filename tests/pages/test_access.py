@@ -103,4 +103,5 @@ def test_an_actor_of_another_queue_can_do_no_action(stranger: httpx.Client, clie
         address, values = (action.address(), created) if action.creates else (action.address(key_of(action)), given)
         answer = stranger.post(address, data=values)
         assert answer.status_code in ({403} if action.creates else {403, 404}), (action.id, answer.text)
+        assert ("must not do enqueue: the queue video" in answer.text) == (action.id == "tasks.enqueue")
     assert state() == before

@@ -62,7 +62,7 @@ class QueueOperations(OperationGroup[Mode]):
         Returns:
             a sentence; None if one can, or none serves the queue.
         """
-        self._require_queue("queues.misfit", validation.queue(name))
+        self._require_queue("enqueue", validation.queue(name))
         if body is not None:
             check_text("body", body, BODY_LIMIT)
         return Query("read", read_misfit, name, validation.text("handler", handler), body)

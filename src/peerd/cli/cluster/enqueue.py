@@ -89,10 +89,10 @@ def enqueue(
         "finish_in": finish_in,
         "node": node,
     }
+    job = context.client.enqueue(queue, **options)
     warning = None if file is not None else context.client.queues.misfit(queue, name, options["text"])
     if warning is not None and not context.as_json:
-        context.print_warning(f"{warning}. The task waits for a node with such code; or cancel it")
-    job = context.client.enqueue(queue, **options)
+        context.print_warning(f"{warning}. Task {job.id} waits for a node with such code; or cancel it")
     if wait:
         _print_job_result(context, job, timeout_seconds)
     else:
