@@ -113,20 +113,20 @@ def _row(key: str, name: str, *pairs: tuple[Text, Any]) -> TopRow:
 
 def _task_rows(reading: Reading) -> list[TopRow]:
     names = {node.id: node.name for node in reading.nodes}
-    return [_task_row(task, names, reading.now) for task in reading.tasks]
+    return [_task_row(task, names, reading) for task in reading.tasks]
 
 
-def _task_row(task: Task, names: dict[int, str], now: datetime) -> TopRow:
+def _task_row(task: Task, names: dict[int, str], reading: Reading) -> TopRow:
     title, node, note = task_title(task), describe_node(task, names), task.progress_note or describe_note(task)
     moment = task.worker_started_at if task.status is Status.WORKING else task.finished_at or task.start_at
     made = task.attempts_made
-    is_running = task.status is Status.WORKING
+    is_running, now = task.status is Status.WORKING, reading.now
     return _row(
         str(task.id),
         f"task {task.id} ({title})",
         (_cell(task.id, is_right=True), task.id),
         (_cell(title), title),
-        (_cell(task.status, STATUS_STYLES[task.status]), task.status),
+        (_cell("" if reading.status else task.status, STATUS_STYLES[task.status]), task.status),
         (_cell(describe_since(task, now).removeprefix("for ")), (now - (moment or task.created_at)).total_seconds()),
         (_cell(f"{made}/{task.max_attempts or '–'}", is_right=True), made),
         (_cell(node), node),
