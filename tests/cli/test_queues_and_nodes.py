@@ -58,7 +58,12 @@ def test_a_queue_that_was_never_served_is_shown_and_one_that_nobody_has_seen_is_
     for words in (("queues", "pause"), ("queues", "resume"), ("tasks", "kick", "--yes", "--queue")):
         assert refusal in peerd(*words, "vidio", status=1).err, words
     assert [queue.name for queue in client.queues.list()] == ["mail", "video", "viedo"]
-    assert peerd("queues", "pause", "viedo").err == ""
+    for words in (("queues", "pause"), ("queues", "resume"), ("nodes", "drain"), ("nodes", "undrain")):
+        name = "viedo" if words[0] == "queues" else "video-1"
+        answer = peerd(*words, name, "none", "mail", status=1)
+        assert (answer.out.split()[0], "'none'" in answer.err) == (name, True), "what was done before the error"
+        assert name in peerd(*words, name, "none", "--json", status=1).out
+    assert not any(queue.paused for queue in client.queues.list())
     of_mail = client.acting_as(Actor.with_role("ann", "operator", queues=["mail", "vidio"]))
     with pytest.raises(QueueNotFound, match=r"the nearest first: mail$"):
         of_mail.queues.pause("vidio")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from functools import cached_property
@@ -170,6 +170,27 @@ class CommandContext:
             printed = item() if callable(item) else item
             is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
             self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
+
+    def act_on_each(
+        self, names: Sequence[str], act: Callable[[str], None], key: str, past: str, **more: object
+    ) -> None:
+        """Act on some names, and print for which it was done; also where one of them is refused, which ends it.
+
+        Args:
+            names: of queues, nodes or schedules.
+            act: is called with each.
+            key: of the names that were done, in JSON.
+            past: what has become of a name, for people.
+            more: other values of the JSON.
+        """
+        done: list[str] = []
+        try:
+            for name in names:
+                act(name)
+                done.append(name)
+        finally:
+            if done:
+                self.print_result({key: done, **more}, *[f"{name} {past}" for name in done])
 
     def print_json_line(self, value: object) -> None:
         """Print a value as JSON on one line."""

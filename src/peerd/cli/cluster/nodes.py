@@ -85,17 +85,13 @@ def show(
 @command(app)
 def drain(context: CommandContext, nodes: NodeNames) -> None:
     """Stop nodes from claiming tasks; running tasks continue, and the node stays up."""
-    for name in nodes:
-        context.client.nodes.drain(name)
-    context.print_result({"draining": nodes}, *[f"{name} claims no more tasks" for name in nodes])
+    context.act_on_each(nodes, context.client.nodes.drain, "draining", "claims no more tasks")
 
 
 @command(app)
 def undrain(context: CommandContext, nodes: NodeNames) -> None:
     """Let drained nodes claim tasks again."""
-    for name in nodes:
-        context.client.nodes.undrain(name)
-    context.print_result({"undrained": nodes}, *[f"{name} claims tasks" for name in nodes])
+    context.act_on_each(nodes, context.client.nodes.undrain, "undrained", "claims tasks")
 
 
 @command(app)
@@ -104,9 +100,7 @@ def forget(context: CommandContext, nodes: NodeNames) -> None:
 
     A node that is alive, or that has pinned tasks, is refused.
     """
-    for name in nodes:
-        context.client.nodes.forget(name)
-    context.print_result({"forgotten": nodes}, *[f"{name} is forgotten" for name in nodes])
+    context.act_on_each(nodes, context.client.nodes.forget, "forgotten", "is forgotten")
 
 
 def _end_line(one: Mapping[str, Any]) -> str:

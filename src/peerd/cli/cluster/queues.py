@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -77,18 +78,15 @@ def pause(
     ] = None,
 ) -> None:
     """Stop claims from queues; running tasks continue."""
-    for name in queues:
-        context.client.queues.pause(name, duration)
     until = "until it is resumed" if duration is None else f"for {duration}"
-    context.print_result({"paused": queues, "for": duration}, *[f"{name} is paused {until}" for name in queues])
+    act = partial(context.client.queues.pause, duration=duration)
+    context.act_on_each(queues, act, "paused", f"is paused {until}", **{"for": duration})
 
 
 @command(app)
 def resume(context: CommandContext, queues: QueueNamesArgument) -> None:
     """Allow claims from paused queues again."""
-    for name in queues:
-        context.client.queues.resume(name)
-    context.print_result({"resumed": queues}, *[f"{name} is open" for name in queues])
+    context.act_on_each(queues, context.client.queues.resume, "resumed", "is open")
 
 
 def _warn_unknown(context: CommandContext, name: str) -> None:

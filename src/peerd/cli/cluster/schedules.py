@@ -149,9 +149,7 @@ def create(
 @command(app)
 def delete(context: CommandContext, names: ScheduleNames) -> None:
     """Delete schedules that were created at run time."""
-    for name in names:
-        context.client.schedules.delete(name)
-    context.print_result({"deleted": names}, *[f"{name} is deleted" for name in names])
+    context.act_on_each(names, context.client.schedules.delete, "deleted", "is deleted")
 
 
 @command(app)
@@ -169,9 +167,7 @@ def enable(context: CommandContext, names: ScheduleNames) -> None:
 @command(app)
 def disable(context: CommandContext, names: ScheduleNames) -> None:
     """Disable schedules in the whole cluster; peerd schedules run still runs them."""
-    for name in names:
-        context.client.schedules.disable(name)
-    context.print_result({"disabled": names}, *[f"{name} is disabled" for name in names])
+    context.act_on_each(names, context.client.schedules.disable, "disabled", "is disabled")
 
 
 def _describe_trigger(schedule: Schedule | None) -> str:
