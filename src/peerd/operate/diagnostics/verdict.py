@@ -142,7 +142,7 @@ def failing_queues(connection: Connection, state: ClusterState) -> Iterator[Find
             if worst := _failures_by_handler(connection, queue.name, state.now).most_common(1):
                 message += f", {worst[0][1]:,} of them of {worst[0][0] or '(no name)'}"
             about = {"queue": queue.name, "status": str(Status.DEAD)}
-            remedy = f"see their errors: peerd tasks list --queue {queue.name} --status dead"
+            remedy = f"see what fails: peerd errors --queue {queue.name}"
             yield Finding(Level.WARNING, "failures", message, remedy, about)
 
 
