@@ -172,7 +172,7 @@ class CommandContext:
             self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
 
     def act_on_each(
-        self, names: Sequence[str], act: Callable[[str], None], key: str, past: str, **more: object
+        self, names: Sequence[str], act: Callable[[str], object], key: str, past: str, **more: object
     ) -> None:
         """Act on some names, and print for which it was done; also where one of them is refused, which ends it.
 

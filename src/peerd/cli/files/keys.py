@@ -60,9 +60,7 @@ def revoke(
     ids: Annotated[list[str], Argument(metavar="KEY", help="Access keys, as clients name them: PEERD….")],
 ) -> None:
     """Revoke access keys at once, also in presigned URLs."""
-    for key_id in ids:
-        context.client.files.keys.revoke(key_id)
-    context.print_result({"revoked": ids}, *[f"access key {key_id} is revoked" for key_id in ids])
+    context.act_on_each(ids, context.client.files.keys.revoke, "revoked", "is revoked")
 
 
 def _keys_table(keys: list[FileAccessKey], now: datetime) -> AlignedTable:

@@ -55,9 +55,7 @@ def abort(
     ids: Annotated[list[str], Argument(metavar="UPLOAD", help="Uploads, as peerd files uploads list shows them.")],
 ) -> None:
     """Abort uploads: their nodes remove what they have of them, within seconds. A put that still runs begins anew."""
-    for upload_id in ids:
-        context.client.files.uploads.abort(upload_id)
-    context.print_result({"aborted": ids}, *[f"upload {upload_id} is aborted" for upload_id in ids])
+    context.act_on_each(ids, context.client.files.uploads.abort, "aborted", "is aborted")
 
 
 def _table(uploads: list[UnfinishedUpload], now: datetime) -> AlignedTable:

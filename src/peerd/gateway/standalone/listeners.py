@@ -11,7 +11,7 @@ import os
 import socket
 
 from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit
-from peerd.runtime.stale_socket import remove_stale_socket
+from peerd.runtime.socket_address import format_address, remove_stale_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class Listeners:
 
     def describe(self) -> list[str]:
         """A line for each socket, as beanstalkd prints it with -V."""
-        return [f"bind {one.fileno()} {_address_of(one)}" for one in self.sockets]
+        prefix = {socket.AF_UNIX: UNIX_PREFIX}
+        return [f"bind {one.fileno()} {prefix.get(one.family, '')}{format_address(one)}" for one in self.sockets]
 
 
 def open_listeners(flags: Flags, environment: MutableMapping[str, str], pid: int) -> Listeners:
@@ -126,14 +127,3 @@ def _bind_unix(path: str) -> socket.socket:
         one.close()
         raise
     return one
-
-
-def _address_of(one: socket.socket) -> str:
-    address = one.getsockname()
-    match one.family:
-        case socket.AF_INET:
-            return f"{address[0]}:{address[1]}"
-        case socket.AF_INET6:
-            return f"[{address[0]}]:{address[1]}"
-        case _:
-            return f"{UNIX_PREFIX}{address}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
-from peerd.runtime.stale_socket import remove_stale_socket
+from peerd.runtime.socket_address import format_address, remove_stale_socket
 from peerd.supervision.plan import SocketPlan
 
 BIND_TIMEOUT: Final = 2.0
@@ -154,13 +154,13 @@ class ListeningSockets:
 
     def to_json(self) -> list[dict[str, object]]:
         return [
-            {"name": name, "bind": bound.plan.bind, "addresses": [_format_address(one) for one in bound.sockets]}
+            {"name": name, "bind": bound.plan.bind, "addresses": [format_address(one) for one in bound.sockets]}
             for name, bound in self._open.items()
         ]
 
     def addresses(self) -> list[str]:
         """Return the addresses to connect to, with the port that was chosen for port 0."""
-        return [_format_address(one) for bound in self._open.values() for one in bound.sockets]
+        return [format_address(one) for bound in self._open.values() for one in bound.sockets]
 
     def _bind_one(self, plan: SocketPlan) -> _BoundSocket:
         try:
@@ -243,14 +243,3 @@ def _close(bound: _BoundSocket) -> None:
 
 def _describe_error(error: OSError) -> str:
     return _KNOWN_ERRORS.get(error.errno or 0) or error.strerror or str(error)
-
-
-def _format_address(one: socket.socket) -> str:
-    address = one.getsockname()
-    match one.family:
-        case socket.AF_INET:
-            return f"{address[0]}:{address[1]}"
-        case socket.AF_INET6:
-            return f"[{address[0]}]:{address[1]}"
-        case _:
-            return str(address)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import suppress
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -28,8 +29,14 @@ from peerd.web.pages.task_actions import EVENT_OF, TASK_ACTIONS
 from peerd.web.pages.url_query import UrlQuery
 from peerd.web.routes.task_models import TaskView
 
+T = TypeVar("T")
+
 PAGE_SIZES: Final = (50, 100, 200)
 EXPORT_PAGE: Final = 1_000
+COUNTS_FRESH_FOR: Final = 5.0
+"""Seconds for which the counts of the tabs are shared: tens of thousands of entries of indexes are counted for them."""
+HANDLERS_FRESH_FOR: Final = 60.0
+"""Seconds, of the queues and handlers that the filter proposes."""
 SHOWN_AT_FIRST: Final = ("status", "queue", "name", "priority", "attempts", "node", "created_at", "error")
 SHOWN_OF: Final[dict[str | None, tuple[str, ...]]] = {
     Status.WORKING: ("queue", "name", "worker_node", "worker_started_at", "progress", "progress_note", "attempts"),
@@ -116,22 +123,24 @@ async def show_tasks(page: PageRequest) -> Response:
     if (address := _with_typed_condition(page.query)) is not None:
         return page.redirect(address.address("/tasks"))
     table = read_address(page.query)
-    problem, status = None, HTTPStatus.OK
-    listed = TaskPage(items=[], next=None, examined=0)
-    queue, client = table.filter.queue, page.client
-    counted, handlers = TaskCounts({}, frozenset()), list[StatisticsRow]()
-    try:
-        listed = await read_table(page, table)
-    except (InvalidFilter, NodeNotFound) as error:
-        problem, status = str(error), HTTPStatus.UNPROCESSABLE_ENTITY
-    names = {node.id: node.name for node in await page.read("nodes", client.nodes.list)}
-    with suppress(PeerdError):  # a queue that cannot be, or is none of the viewer's: then it has no task here either
-        counted = await page.read(("task counts", queue), lambda: client.statistics.counts(queue=queue))
-        handlers = await page.read("handlers", lambda: client.statistics.summary("1h", by="handler"))
+    client, queue = page.client, table.filter.queue
+    (listed, problem), nodes, counted, handlers = await asyncio.gather(
+        _read_listed(page, table),
+        page.read("nodes", client.nodes.list),
+        _unless_refused(
+            page.read(("task counts", queue), lambda: client.statistics.counts(queue=queue), COUNTS_FRESH_FOR),
+            TaskCounts({}, frozenset()),
+        ),
+        _unless_refused(
+            page.read("handlers", lambda: client.statistics.summary("1h", by="handler"), HANDLERS_FRESH_FOR),
+            list[StatisticsRow](),
+        ),
+    )
+    names = {node.id: node.name for node in nodes}
     return page.render(
         "tasks.html",
         "Tasks",
-        status,
+        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
         wanted=table,
         heads=[("Id", "tight"), *(_head(column) for column in table.columns)],
         tasks=[TaskView.of(task, names, attempts=task.attempts_made) for task in listed.items],
@@ -156,6 +165,21 @@ async def show_tasks(page: PageRequest) -> Response:
         filter_query=_filter_query(page.query),
         live="" if table.after else "type=task" + (f"&{UrlQuery((('queue', queue),)).text}" if queue else ""),
     )
+
+
+async def _read_listed(page: PageRequest, table: TaskTable) -> tuple[TaskPage, str | None]:
+    """A page of tasks, or why the filter finds none."""
+    try:
+        return await read_table(page, table), None
+    except (InvalidFilter, NodeNotFound) as error:
+        return TaskPage(items=[], next=None, examined=0), str(error)
+
+
+async def _unless_refused(reading: Awaitable[T], otherwise: T) -> T:
+    """What is read, but of a queue that cannot be, or is none of the viewer's: it has no task here either."""
+    with suppress(PeerdError):
+        return await reading
+    return otherwise
 
 
 def label_of(column: str) -> str:

@@ -1,4 +1,4 @@
-"""Removes the unix socket of a process that has ended, before its successor binds the same path.
+"""The address of a listening socket, and the removal of the unix socket of a process that has ended.
 
 Standard library only and little of it, because the master and `peerd-beanstalkd` load it before they listen.
 """
@@ -46,3 +46,15 @@ def _unlink(path: str) -> None:
         os.unlink(path)  # noqa: PTH108 - pathlib is not loaded
     except FileNotFoundError:
         return  # another process has removed it
+
+
+def format_address(one: socket.socket) -> str:
+    """Where a socket listens: ``host:port``, or the path of a unix socket."""
+    address = one.getsockname()
+    match one.family:
+        case socket.AF_INET:
+            return f"{address[0]}:{address[1]}"
+        case socket.AF_INET6:
+            return f"[{address[0]}]:{address[1]}"
+        case _:
+            return str(address)
