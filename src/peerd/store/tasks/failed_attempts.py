@@ -20,8 +20,6 @@ MOST_EXAMINED: Final = 5_000
 """Attempts that one look reads."""
 MOST_TEXT: Final = 1_000
 """Characters that are read of an error."""
-LONGEST: Final = 366 * 86_400.0
-"""Seconds: longer than attempts are kept."""
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
@@ -95,8 +93,11 @@ def tasks_lost_with_processes(connection: Connection, queues: Collection[str] | 
         connection: of any transaction.
         queues: only tasks of these queues.
     """
+    newest = sa.select(attempts).order_by(attempts.c.id.desc()).limit(MOST_EXAMINED).subquery("newest")
+    has_died = (newest.c.outcome.in_(CRASH_LABELS), newest.c.process_id.is_not(None))
+    joined = sa.select(newest.c.process_id, tasks.c.id).join_from(newest, tasks, tasks.c.id == newest.c.task_id)
+    of_queues = sa.true() if queues is None else tasks.c.queue.in_(queues)
     lost: dict[int, list[int]] = defaultdict(list)
-    for attempt in list_failed_attempts(connection, LONGEST, queues).items:
-        if attempt.outcome in CRASH_LABELS and attempt.process_id is not None:
-            lost[attempt.process_id].append(attempt.task_id)
+    for process_id, task_id in connection.execute(joined.where(*has_died, of_queues).order_by(newest.c.id.desc())):
+        lost[process_id].append(task_id)
     return lost
