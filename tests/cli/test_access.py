@@ -69,7 +69,7 @@ def test_a_token_is_printed_once(peerd: Peerd, client: Client) -> None:
     listed = peerd("tokens", "list")
     assert [row.split()[1] for row in listed.lines[1:]] == ["encoder"]
     assert secret not in listed.out + peerd("tokens", "list", "--json").out + peerd("audit", "--json").out
-    assert peerd("tokens", "revoke", "1").out == "token 1 is revoked\n"
+    assert peerd("tokens", "revoke", "1").out == "1 is revoked\n"
     assert client.database.read(find_token, secret) is None
 
 

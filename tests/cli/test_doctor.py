@@ -187,7 +187,9 @@ def test_files_that_cannot_be_read_now_are_a_problem(client: Client) -> None:
     catalogue.silence(disks[1], 1_000.0)
     catalogue.silence(disks[0], 1_000.0)
     messages = [finding.message for finding in client.examine() if finding.subject == "storage"]
-    assert "1 file cannot be read; too many nodes are away at once for a repair that begins by itself" in messages[0]
+    assert (
+        "1 file cannot be read; no repair begins by itself, because the disks of too many nodes are away" in messages[0]
+    )
     assert messages[1].startswith("nothing is repaired")
 
 

@@ -74,6 +74,9 @@ def test_a_task_that_no_process_can_run_is_written_with_a_warning(
 ) -> None:
     known = encode_handlers({"video": {"transcode": {"source": ("str", True), "height": ("int", False)}}})
     client.database.run(sa.Connection.execute, sa.update(processes).values(handlers=known))
+    client.enqueue("legacy")
+    [warning] = re.findall(r"warning: (.*?)\. Task \d", " ".join(peerd("enqueue", "viedo", "transcode").err.split()))
+    assert warning == "there is no queue 'viedo'; known are, the nearest first: video, legacy"
     takes = "transcode takes source, height (optional); given are: "
     for words, warning in (
         (("video", "transcode", '{"source": "a", "hight": 1}'), f"{takes}'hight', 'source'"),

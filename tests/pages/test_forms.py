@@ -42,6 +42,9 @@ def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client, cli
     known = encode_handlers({"video": {"cut": {"film": ("str", True)}}})
     values = {"handlers": known, "checked_at": seconds_from_now(0.0), "ended_at": None}
     client.database.run(sa.Connection.execute, sa.update(processes).values(values))
+    client.enqueue("none")
+    misspelt = visitor.post("/tasks/enqueue", data={"queue": "viedo", "name": "cut"})
+    assert (misspelt.status_code, "the nearest first: video" in misspelt.text) == (422, True)
     for path, queue, status in (
         ("/tasks/enqueue", "video", 422), ("/tasks/1/again", "video", 422), ("/tasks/1/again", "none", 303)
     ):  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx
@@ -16,11 +17,13 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import depths, nodes, processes
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import SAMPLE
+from peerd.web.pages import rendering
 from peerd.web.pages.dashboard import ACTIONS
 from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of
 from tests.pages.conftest import Visit
 from tests.pages.test_forms import token_of
 
+TEMPLATES = Path(rendering.__file__).with_name("templates")
 VOID = {"meta", "link", "input", "img", "br", "hr"}
 UNLABELLED = {"hidden", "submit"}
 """Types of fields that need no label."""
@@ -129,9 +132,14 @@ def test_a_death_leads_to_its_task_and_the_task_says_what_may_be_missing(visitor
     answer = visitor.get("/processes?ended=1")
     [row] = re.findall(r'<tr id="process-1">.*?</tr>', answer.text, re.DOTALL)
     assert 'href="/tasks/1"' in row
-    assert "killed by SIGABRT): its last lines are written when another worker process starts on its node" in re.sub(
+    assert "killed by SIGABRT): the next worker process that starts on its node writes its last lines" in re.sub(
         r"\s+", " ", visitor.get("/tasks/1").text
     )
+
+
+def test_what_is_unfolded_stays_so_on_a_live_page() -> None:
+    without_id = {path.name for path in TEMPLATES.rglob("*.html") if re.search(r"<details(?! id=)", path.read_text())}
+    assert without_id == set(), "the script knows it by its id"
 
 
 def test_an_unknown_page_is_an_error_with_a_way_back(visitor: httpx.Client) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
+import threading
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from peerd.domain.files import CopyState
 from peerd.operate.client import Client
-from peerd.storage.disk.errors import DiskFailed
+from peerd.storage.disk.errors import DiskFailed, NotADisk
+from peerd.storage.duties import DiskNotHere
 from peerd.storage.node import StorageNode
 from peerd.store.files.copies import copies_bad
 from peerd.store.files.disks import list_disks
@@ -74,6 +78,18 @@ def test_a_copy_that_is_whole_in_quarantine_is_brought_back_and_one_that_is_not_
     states = cluster.catalogue.copies(file_id)
     assert states[good.disk] == CopyState.STORED.value
     assert list(states.values()).count("stored") == 2, "the other copy is made anew"
+
+
+def test_of_a_disk_whose_folder_is_empty_no_copy_is_called_bad(cluster: StorageCluster) -> None:
+    file_id = put(cluster, os.urandom(9_000))
+    gone = holders(cluster, file_id)[0]
+    for entry in gone.paths[0].iterdir():
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    for again in range(2):
+        with pytest.raises(NotADisk if not again else DiskNotHere):
+            gone.duties.verify(gone.disk, [f"{file_id:016x}"], threading.Event(), lambda *_: None)
+        gone.node.disks.refresh()
+    assert set(cluster.catalogue.copies(file_id).values()) == {"stored"}
 
 
 def test_a_failure_that_only_the_server_has_seen_survives_the_reports_of_the_manager(cluster: StorageCluster) -> None:

@@ -47,6 +47,9 @@ def test_failed_attempts_are_grouped_by_handler_and_by_what_their_errors_have_in
     fail_with(world, "mail", "send", "KeyError: 'user-99'", None)
     fail_with(world, "mail", "send", "TimeoutError: it ran for more than 30 s", 60.0, label="timeout")
     aborted = crash(world, "images", "thumbnail")
+    twice = fail_with(world, "mail", "send", "TimeoutError: it ran for more than 31 s", 60.0)
+    world.set(twice, status="pending", start_at=None)
+    assert world.fail(world.take_one(world.claimer("mail")), "ValueError: no address", None)
     world.task_in(Status.DEAD, name="old")
     old = sa.update(attempts).where(attempts.c.error == "boom").values(ended_at=seconds_from_now(-2 * DAY))
     world.execute(old)
@@ -55,12 +58,13 @@ def test_failed_attempts_are_grouped_by_handler_and_by_what_their_errors_have_in
         assert [(group.queue, group.name, group.error, group.count, group.dead) for group in found.groups] == [
             ("sync", "push", "ConnectionRefusedError: [Errno <n>] Connect call failed ('<address>', <n>)", 4, 3),
             ("mail", "send", "KeyError: 'user-<n>'", 2, 2),
+            ("mail", "send", "TimeoutError: it ran for more than <n> s", 2, 0),
             ("images", "thumbnail", "killed by SIGABRT", 1, 1),
-            ("mail", "send", "TimeoutError: it ran for more than <n> s", 1, 0),
+            ("mail", "send", "ValueError: no address", 1, 1),
             ("sync", "pull", "ConnectionRefusedError: [Errno <n>] Connect call failed ('<address>', <n>)", 1, 0),
         ]
         assert found.complete
-        greatest, keys, aborts = found.groups[:3]
+        greatest, keys, _, aborts = found.groups[:4]
         assert greatest.example.startswith(REFUSED.format(4)), "the last one"
         for group, expected in ((greatest, set(dead)), (keys, {keys.example_task, keys.example_task - 1})):
             found_by = client.tasks.list(queue=group.queue, name=group.name, status="dead", search=group.search)
@@ -69,7 +73,7 @@ def test_failed_attempts_are_grouped_by_handler_and_by_what_their_errors_have_in
         assert one.id == aborted
         [crashed] = world.attempts(aborted)
         assert client.nodes.lost_tasks() == {crashed.process_id: [aborted]}, "no error is a death"
-        assert [group.count for group in client.statistics.errors("1d", queue="mail").groups] == [2, 1]
+        assert [group.count for group in client.statistics.errors("1d", queue="mail").groups] == [2, 2, 1]
         assert [group.count for group in client.statistics.errors("1d", name="pull").groups] == [1]
         assert [group.count for group in client.statistics.errors("7d", queue="q").groups] == [1]
         restricted = client.acting_as(Actor.with_role("ann", "viewer", queues=["images"]))

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 import typer
@@ -37,6 +37,7 @@ from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
+T = TypeVar("T")
 NON_TTY_WIDTH = 160
 """The width of tables that are not printed to a terminal."""
 _PANEL = "Common options"
@@ -171,19 +172,17 @@ class CommandContext:
             is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
             self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
 
-    def act_on_each(
-        self, names: Sequence[str], act: Callable[[str], object], key: str, past: str, **more: object
-    ) -> None:
+    def act_on_each(self, names: Sequence[T], act: Callable[[T], object], key: str, past: str, **more: object) -> None:
         """Act on some names, and print for which it was done; also where one of them is refused, which ends it.
 
         Args:
-            names: of queues, nodes or schedules.
+            names: of queues, nodes or schedules; or the ids of others.
             act: is called with each.
             key: of the names that were done, in JSON.
             past: what has become of a name, for people.
             more: other values of the JSON.
         """
-        done: list[str] = []
+        done: list[T] = []
         try:
             for name in names:
                 act(name)

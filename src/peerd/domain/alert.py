@@ -40,7 +40,7 @@ class AlertKind(StrEnum):
     DISK_FULL = "disk-full"  # of what may be used of a disk, little or nothing is left
     DISK_UNUSABLE = "disk-unusable"  # a disk is missing, refused, read-only, or fails
     BAD_COPIES = "bad-copies"  # copies were found to be damaged or missing
-    REPAIR_BRAKE = "repair-brake"  # too many nodes with disks are silent at once: nothing is repaired
+    REPAIR_BRAKE = "repair-brake"  # the disks of too many nodes are away at once: nothing is repaired
     LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
     TEST = "test"  # sent by `peerd alerts test`, to every hook
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlalchemy.engine import Connection
 
@@ -29,13 +29,16 @@ def read_error_groups(
     alike: dict[tuple[str, str, str], list[FailedAttempt]] = defaultdict(list)
     for attempt in found.items:
         alike[attempt.queue, attempt.name, pattern_of(_text_of(attempt, masker))].append(attempt)
-    groups = [_group(pattern, members, masker) for (_, _, pattern), members in alike.items()]
+    last = {attempt.task_id: attempt for attempt in reversed(found.items)}
+    groups = [_group(pattern, members, last, masker) for (_, _, pattern), members in alike.items()]
     groups.sort(key=lambda group: (-group.count, group.queue, group.name, group.error))
     return ErrorGroups(groups=groups, examined=len(found.items), complete=found.complete)
 
 
-def _group(pattern: str, members: list[FailedAttempt], masker: Masker | None) -> ErrorGroup:
-    """The group of attempts, which are in order, the last one first."""
+def _group(
+    pattern: str, members: list[FailedAttempt], last_of: Mapping[int, FailedAttempt], masker: Masker | None
+) -> ErrorGroup:
+    """The group of attempts, which are in order, the last one first; a task is dead by its last attempt."""
     last = members[0]
     return ErrorGroup(
         queue=last.queue,
@@ -43,7 +46,7 @@ def _group(pattern: str, members: list[FailedAttempt], masker: Masker | None) ->
         error=pattern,
         count=len(members),
         tasks=len({attempt.task_id for attempt in members}),
-        dead=len({attempt.task_id for attempt in members if attempt.is_dead}),
+        dead=sum(attempt.is_dead and last_of[attempt.task_id] is attempt for attempt in members),
         first_at=members[-1].ended_at,
         last_at=last.ended_at,
         example=_text_of(last, masker),

@@ -29,6 +29,8 @@ MOST_KICKED = 10_000
 """Tasks that one call kicks, in one transaction."""
 MOST_NAMED = 20
 """Queues that the error about an unknown one names."""
+Queues = Collection[str] | None
+"""The queues that an actor may see; None: all."""
 QueueStates = list[QueueState]
 Prospects = dict[str, Prospect]
 LimitStates = list[LimitState]
@@ -52,7 +54,7 @@ class QueueOperations(OperationGroup[Mode]):
 
     @operation(needs=Right.ENQUEUE, in_queues=True)
     def misfit(self, name: str, handler: str, body: str | None = None) -> Query[str | None]:
-        """Why no process that is alive can run a task, by its handler and the names of its arguments.
+        """Why no process that is alive can run a task, by its queue, its handler and the names of its arguments.
 
         Args:
             name: the queue's.
@@ -60,12 +62,12 @@ class QueueOperations(OperationGroup[Mode]):
             body: JSON text.
 
         Returns:
-            a sentence; None if one can, or none serves the queue.
+            a sentence; None if one can, or none serves the queue, which had processes or tasks before.
         """
         self._require_queue("enqueue", validation.queue(name))
         if body is not None:
             check_text("body", body, BODY_LIMIT)
-        return Query("read", read_misfit, name, validation.text("handler", handler), body)
+        return Query("read", _read_misfit, name, validation.text("handler", handler), body, self._actor.queues)
 
     @operation(in_queues=True)
     def why(self, name: str) -> Query[QueueWait]:
@@ -127,7 +129,8 @@ class QueueOperations(OperationGroup[Mode]):
         act, only = query.function, self._actor.queues
 
         def act_if_known(connection: Connection) -> T:
-            _check_known(connection, name, only)
+            if (unknown := _find_unknown(connection, name, only)) is not None:
+                raise unknown
             return act(connection)
 
         query.function = act_if_known
@@ -187,15 +190,21 @@ class LimitOperations(OperationGroup[Mode]):
         return query.acting_on("limit", name, limit_state, queue, key).then_ring(TasksAvailable((queue,)))
 
 
-def _check_known(connection: Connection, name: str, only: Collection[str] | None) -> None:
-    if not queues.is_known(connection, name):
-        names = [state.name for state in _list_queues(connection, only)]
-        if name not in names:
-            names.sort(key=lambda known: SequenceMatcher(None, known, name).ratio(), reverse=True)
-            raise QueueNotFound(name, names[:MOST_NAMED])
+def _find_unknown(connection: Connection, name: str, only: Queues) -> QueueNotFound | None:
+    """The error about a queue that nobody has put a task into, paused or served; None: it is known."""
+    if queues.is_known(connection, name):
+        return None
+    names = [state.name for state in _list_queues(connection, only)]
+    similar = sorted(names, key=lambda known: SequenceMatcher(None, known, name).ratio(), reverse=True)
+    return None if name in names else QueueNotFound(name, similar[:MOST_NAMED])
 
 
-def _list_queues(connection: Connection, only: Collection[str] | None) -> QueueStates:
+def _read_misfit(connection: Connection, name: str, handler: str, body: str | None, only: Queues) -> str | None:
+    unknown = _find_unknown(connection, name, only)
+    return str(unknown) if unknown is not None else read_misfit(connection, name, handler, body)
+
+
+def _list_queues(connection: Connection, only: Queues) -> QueueStates:
     return [state for state in queue_states.list_queues(connection) if only is None or state.name in only]
 
 

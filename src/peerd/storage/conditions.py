@@ -65,7 +65,7 @@ def read_conditions(
         kind = AlertKind.FILES_UNREADABLE
         found.append(StorageCondition(kind=kind, text=overview.away.text, remedy=BRING_BACK, data=data))
     if overview.braked:
-        text = f"nothing is repaired: too many nodes with disks are silent at once ({', '.join(overview.braked)})"
+        text = f"nothing is repaired: the disks of too many nodes are away at once ({', '.join(overview.braked)})"
         data = {"nodes": overview.braked}
         found.append(StorageCondition(kind=AlertKind.REPAIR_BRAKE, text=text, remedy=BRING_BACK, data=data))
     grace = format_duration(round(overview.grace))

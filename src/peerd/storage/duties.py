@@ -325,6 +325,7 @@ class Duties:
         try:
             opened = local.opened.open(content_id)
         except ContentMissing:
+            local.opened.check()  # of a disk that is not there, such as an empty mount point, nothing is known
             return False
         with opened:
             try:

@@ -193,7 +193,7 @@ def _read_away(connection: Connection, rows: Sequence[DiskRow], view: DiskView, 
     more = f" and {len(away) - MOST_NAMED} more" if len(away) > MOST_NAMED else ""
     begins = min((row.seen_at + timedelta(seconds=grace) for row in away if row.seen_at is not None), default=None)
     if view.braked or view_disks(view.disks.values(), ONLINE_WITHIN).braked:
-        repair = "too many nodes are away at once for a repair that begins by itself"
+        repair = "no repair begins by itself, because the disks of too many nodes are away"
     elif view.missing or begins is None:
         repair = "repair has begun"
     else:

@@ -203,7 +203,7 @@ def _storage_metrics(storage: StorageOverview, tasks: Sequence[str]) -> Iterator
     found = Counter(tasks)
     for name in (COPY, REMOVE, VERIFY):
         running.add_metric([name], found[name])
-    text = "Whether nothing is repaired, because too many nodes with disks are silent at once."
+    text = "Whether nothing is repaired, because the disks of too many nodes are away at once."
     brake = GaugeMetricFamily("peerd_storage_repair_brake", text, value=bool(storage.braked))
     yield from (copies, sizes, size, free, usable, at_risk, running, brake)
 

@@ -67,6 +67,18 @@ def test_each_message_is_seen(browser: Browser, address: str, client: Client, th
         open_page.close()
 
 
+def test_a_page_with_a_filter_that_cannot_be_is_live(browser: Browser, address: str, client: Client) -> None:
+    open_page = Open(browser, address)
+    page = open_page("/tasks?node=delta", may_fail=True)
+    expect(page.locator("#live-state")).to_have_text("live", timeout=SOON)
+    with page.expect_response(lambda answer: "x-peerd-live" in answer.request.headers):
+        client.enqueue("video", name="new")
+    page.wait_for_function("() => !live.busy")
+    assert_seen(page, "there is no node 'delta'")
+    expect(page.get_by_text("The server does not answer")).to_be_hidden()
+    open_page.close()
+
+
 def test_each_status_has_its_columns_and_its_tab(browser: Browser, address: str, client: Client) -> None:
     [first, second] = (client.enqueue("films", name="cut", node=NODE, max_attempts=3) for _ in range(2))
     node_id = client.tasks.get(first.id).node_id

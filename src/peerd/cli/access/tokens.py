@@ -63,9 +63,7 @@ def revoke(
     context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID", help="Tokens, by their ids.")]
 ) -> None:
     """Revoke tokens at once."""
-    for token_id in ids:
-        context.client.tokens.revoke(token_id)
-    context.print_result({"revoked": ids}, *[f"token {token_id} is revoked" for token_id in ids])
+    context.act_on_each(ids, context.client.tokens.revoke, "revoked", "is revoked")
 
 
 def _as_json(token: ApiToken) -> dict[str, object]:

@@ -89,8 +89,8 @@ def enqueue(
         "finish_in": finish_in,
         "node": node,
     }
-    job = context.client.enqueue(queue, **options)
     warning = None if file is not None else context.client.queues.misfit(queue, name, options["text"])
+    job = context.client.enqueue(queue, **options)
     if warning is not None and not context.as_json:
         context.print_warning(f"{warning}. Task {job.id} waits for a node with such code; or cancel it")
     if wait:

@@ -167,7 +167,7 @@ def at_risk(
     }
     counts = Text.assemble(*_counts(found.counts))
     if not counts:
-        counts = Text("all files are whole", "green") if away is None else Text("no file lacks a copy by what is known")
+        counts = Text("all files are whole", "green") if away is None else Text("no file lacks a copy yet")
     now = [] if away is None else [Text(away.text, "bold red" if away.files.files else "yellow")]
     rows: list[list[Text | str]] = [
         [styled_health(file.health), format_size(file.size), file.blocked or "–", f"{file.bucket}/{file.key}"]

@@ -132,7 +132,7 @@ def lost(
 ) -> None:
     """Declare that disks will not come back, so that their copies are made elsewhere at once. There is no way back.
 
-    Without it, the copies are made elsewhere after [storage] grace.
+    Without it, the copies are made elsewhere when it has been silent for the grace of the storage section.
     """
     if not yes:
         named = ", ".join(f"disk {number} ({_last_copies(context, number)})" for number in disks)

@@ -32,8 +32,6 @@ from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks.pages import TaskPage
 
-AWAY = ("silent", "stopped")
-"""States of a node that runs no task."""
 MAX_SHOWN_BYTES = 200
 """Bytes of a body that is no text that are printed."""
 MAX_SHOWN_CHARACTERS = 4_000
@@ -140,7 +138,7 @@ def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID
     """Show tasks in full, with their attempts and last log lines."""
     nodes = context.client.nodes.list()
     names = {node.id: node.name for node in nodes}
-    shown = {node.id: f"{node.name} ({node.state})" if node.state in AWAY else node.name for node in nodes}
+    shown = {node.id: node.name if node.active else f"{node.name} ({node.state})" for node in nodes}
     tasks = context.client.tasks
     found = [
         (tasks.get(task_id), tasks.attempts(task_id), tasks.last_logs(task_id, limit=SHOWN_WITH_TASK))
@@ -258,7 +256,7 @@ def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str
 
 
 def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str]]:
-    crashes = f", {task.crashes} crashed their process" if task.crashes else ""
+    crashes = f", {task.crashes} ended with their process" if task.crashes else ""
     yield "attempts", f"{task.attempts_made} of {task.max_attempts or 'the default of its worker'}{crashes}"
     yield "priority", str(task.priority)
     if task.progress is not None:

@@ -175,9 +175,7 @@ def _node_rows(reading: Reading) -> list[TopRow]:
     rows = []
     for node in reading.nodes:
         load, figure = reading.loads.get(node.name), figures.get(node.name)
-        state = "stopped" if node.incarnation is None else "silent"
-        if node.active:
-            state = "draining" if node.draining else "active"
+        state = node.state
         style = {"active": "green", "draining": "yellow", "silent": "bold red"}.get(state, "")
         rows.append(
             _row(
@@ -209,7 +207,7 @@ def _alert_rows(reading: Reading) -> list[TopRow]:
             (_cell(alert.kind), alert.kind),
             (_cell(alert.subject or "–"), alert.subject or ""),
             (_cell(format_age(alert.last_seen_at, reading.now)), alert.last_seen_at),
-            (_cell(alert.node), alert.node),
+            (_cell(alert.about_node or "–"), alert.about_node or ""),
             (_cell(alert.text), alert.text),
         )
         for alert in reading.alerts

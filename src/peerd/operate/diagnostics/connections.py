@@ -21,5 +21,5 @@ def connections_of(connection: Connection, limit: int) -> list[Finding]:
     if needed <= limit:
         return [Finding(Level.OK, "connections", f"{running} processes use up to {needed:,}, the server has {limit:,}")]
     message = f"{running} processes may use {needed:,}, and the server has {limit:,}: some would wait for others"
-    remedy = "raise max_connections, run fewer processes, or put a pooler before PostgreSQL (docs/scaling.md)"
+    remedy = "raise max_connections, or run fewer processes (docs/scaling.md)"
     return [Finding(Level.WARNING, "connections", message, remedy)]

@@ -172,7 +172,7 @@ def _slots(
         remedy = "start a worker of it, or end a drain (peerd nodes undrain)"
     elif running >= slots:
         level, cause = Level.NOTE, f"all {slots:,} slots are taken ({where})"
-        remedy = "add processes (peerd scale) or nodes; what others wait for needs a queue with workers of its own"
+        remedy = "add processes (peerd scale) or nodes; put urgent tasks into a queue with workers of its own"
     if level is Level.NOTE or waited > timedelta(seconds=STALLED_AFTER):
         yield Finding(level, "queues", f"{wait}; {cause}", remedy, {"queue": waiting.queue})
 

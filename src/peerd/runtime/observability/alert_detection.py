@@ -44,14 +44,14 @@ def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a tab
             return AlertKind.DEAD_TASKS, text, {"tasks": [event.task_id], "queue": event.queue, "handler": event.name}
         case events.TasksRescued() if event.dead:
             dead = _counted(event.dead, "task")
-            text = f"{dead} dead, {', '.join(event.dead_tasks)}: no attempt was left after {event.cause}"
+            text = f"{dead} dead, {', '.join(event.dead_tasks)}: it was the last attempt ({event.cause})"
             return AlertKind.DEAD_TASKS, text, {"among": list(event.task_ids[:100]), "dead": event.dead}
         case events.NodesMarkedInactive():
             text = f"{', '.join(event.nodes)} fell silent; see the machine and its log: others take its tasks"
             return AlertKind.INACTIVE_NODES, text, {"nodes": list(event.nodes)}
         case events.PinnedTasksBlocked():
             tasks = _counted(event.count, "task")
-            text = f"{tasks} waiting for {', '.join(event.nodes)}, silent for long: start it, or peerd tasks move them"
+            text = f"{tasks} waiting for {', '.join(event.nodes)}, which stays silent: start it, or peerd tasks move"
             return AlertKind.PINNED_TASKS, text, {"count": event.count, "nodes": list(event.nodes)}
         case events.ComponentFailed():
             text = f"{event.component} failed: {event.error}"

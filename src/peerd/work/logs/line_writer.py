@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
@@ -44,7 +45,9 @@ class LineWriter:
         run_directory: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._journal = None if run_directory is None else _open_journal(run_directory)
+        self._journal: LineJournal | None = None
+        with suppress(OSError):  # the disk is full, say: lines are written all the same
+            self._journal = None if run_directory is None else LineJournal(run_directory)
         self._left = iter(()) if self._journal is None else self._journal.left_lines()
         self.lines = LineCollector(least_level, self._wake, self._journal)
         self._database = database
@@ -140,10 +143,3 @@ class LineWriter:
             if left is None:
                 break
         return any(self._batch)
-
-
-def _open_journal(run_directory: Path) -> LineJournal | None:
-    try:
-        return LineJournal(run_directory)
-    except OSError:  # it is full, say: lines are written all the same, and the node's own log tells of the disk
-        return None

@@ -280,7 +280,7 @@ async def show_bulk(page: PageRequest) -> Response:
         conditions=_in_words(bulk.filter),
         actions=[] if bulk.has_ended else page.actions.of(Subject.BULK, page.actor, *verbs),
         has_manager=has_manager,
-        live="type=queue",
+        live="type=task",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
@@ -27,7 +28,7 @@ async def show_errors(page: PageRequest) -> Response:
         "Errors",
         found=found,
         only=only,
-        tasks_of=tasks_of,
+        tasks_of=partial(tasks_of, where=f"finished_at>-{span}"),
         span=span,
         spans=ERROR_SPANS,
     )

@@ -34,9 +34,7 @@ T = TypeVar("T")
 PAGE_SIZES: Final = (50, 100, 200)
 EXPORT_PAGE: Final = 1_000
 COUNTS_FRESH_FOR: Final = 5.0
-"""Seconds for which the counts of the tabs are shared: tens of thousands of entries of indexes are counted for them."""
-HANDLERS_FRESH_FOR: Final = 60.0
-"""Seconds, of the queues and handlers that the filter proposes."""
+"""Seconds for which the counts of the tabs are shared, tens of thousands of entries, and what the filter proposes."""
 SHOWN_AT_FIRST: Final = ("status", "queue", "name", "priority", "attempts", "node", "created_at", "error")
 SHOWN_OF: Final[dict[str | None, tuple[str, ...]]] = {
     Status.WORKING: ("queue", "name", "worker_node", "worker_started_at", "progress", "progress_note", "attempts"),
@@ -132,7 +130,7 @@ async def show_tasks(page: PageRequest) -> Response:
             TaskCounts({}, frozenset()),
         ),
         _unless_refused(
-            page.read("handlers", lambda: client.statistics.summary("1h", by="handler"), HANDLERS_FRESH_FOR),
+            page.read("handlers", lambda: client.statistics.summary("1h", by="handler"), COUNTS_FRESH_FOR),
             list[StatisticsRow](),
         ),
     )

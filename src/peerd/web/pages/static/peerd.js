@@ -56,9 +56,10 @@ async function readAgain() {
     if (live.etag) headers["If-None-Match"] = live.etag;
     const answer = await fetch(location.href, { headers, redirect: "manual", signal: AbortSignal.timeout(20000) });
     if (answer.type === "opaqueredirect" || answer.status === 401) return lost("Your login has ended. Load the page again to log in.");
-    if (answer.status !== 304 && !answer.ok) throw new Error(`status ${answer.status}`);
+    const isPage = answer.ok || answer.status === 422; // a filter that cannot be is shown with why
+    if (answer.status !== 304 && !isPage) throw new Error(`status ${answer.status}`);
     found();
-    if (answer.status === 200) {
+    if (isPage) {
       live.etag = answer.headers.get("etag");
       replaceParts(new DOMParser().parseFromString(await answer.text(), "text/html"));
     }
