@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from difflib import SequenceMatcher
 from typing import TypeVar
 
 from sqlalchemy.engine import Connection
@@ -194,6 +193,8 @@ def _find_unknown(connection: Connection, name: str, only: Queues) -> QueueNotFo
     """The error about a queue that nobody has put a task into, paused or served; None: it is known."""
     if queues.is_known(connection, name):
         return None
+    from difflib import SequenceMatcher  # noqa: PLC0415 - loaded for a misspelt name alone
+
     names = [state.name for state in _list_queues(connection, only)]
     similar = sorted(names, key=lambda known: SequenceMatcher(None, known, name).ratio(), reverse=True)
     return None if name in names else QueueNotFound(name, similar[:MOST_NAMED])
