@@ -131,7 +131,7 @@ def test_the_brake_is_shown_with_the_action_that_releases_it(visitor: httpx.Clie
     catalogue = Catalogue(client.database)
     silent = [catalogue.disk(name, silent_for=1_000.0) for name in ("a", "b")]
     shown = visitor.get("/storage").text
-    assert "The repair brake is on: 2 nodes are silent at once (a, b)" in shown
+    assert "The repair brake is on: the disks of 2 nodes are away at once (a, b)" in shown
     assert all(f'href="/disks/{number}/lost"' in shown for number in silent)
     assert post(visitor, f"/disks/{silent[0]}/lost").status_code == 303
     assert "The repair brake is on" not in visitor.get("/storage").text
