@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -74,10 +74,8 @@ def looks_at(client: Client) -> Looks:
 
 def fill(target: BenchDatabase, rows: int) -> None:
     """Write the rows, as they are when tasks have come and gone for long."""
-    with unsafe_fast_fill(target._connection, target.kind):  # noqa: SLF001 - the bare driver's connection
-        for share, values, moments in SHARES:
-            template = RowTemplate(number=int(rows * share), values=values, moments=moments)
-            insert_rows(target._connection, target.kind, template)  # noqa: SLF001 - as above
+    templates = [RowTemplate(number=int(rows * share), values=one, moments=times) for share, one, times in SHARES]
+    _insert(target, templates)
     target.analyze()
 
 
@@ -89,12 +87,16 @@ def fill_lines(target: BenchDatabase, rows: int) -> None:
     line |= {"task_id": "(n - n % 10) / 10", "sequence": "n % 10"}
     failed = {"lease": "1", "number": "1", "outcome": "'dead'", "error": "'OSError: no space left on device'"}
     failed["task_id"] = f"{last - dead} + n"
+    described = (
+        ("task_logs", rows, line, {"at": "-n / 20.0"}),
+        ("attempts", dead, failed, {"ended_at": f"(n - {dead}) / 50.0"}),
+    )
+    _insert(target, [RowTemplate(number=n, values=one, moments=at, table=table) for table, n, one, at in described])
+
+
+def _insert(target: BenchDatabase, templates: Sequence[RowTemplate]) -> None:
     with unsafe_fast_fill(target._connection, target.kind):  # noqa: SLF001 - the bare driver's connection
-        for table, number, values, moments in (
-            ("task_logs", rows, line, {"at": "-n / 20.0"}),
-            ("attempts", dead, failed, {"ended_at": f"(n - {dead}) / 50.0"}),
-        ):
-            template = RowTemplate(number=number, values=values, moments=moments, table=table)
+        for template in templates:
             insert_rows(target._connection, target.kind, template)  # noqa: SLF001 - as above
 
 
