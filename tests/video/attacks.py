@@ -24,10 +24,10 @@ def as_another_user(command: str, *arguments: object) -> None:
 class Interrupted(RecordingContext):
     """Calls a function once, when the task says a note for the first time: a moment inside of its work."""
 
-    def __init__(self, directory: Path, at: str, attack: Callable[[], None], **options: Any) -> None:
+    def __init__(self, directory: Path, at: str, attack: Callable[[], object], **options: Any) -> None:
         super().__init__(directory, **options)
         self._at = at
-        self._attack: Callable[[], None] | None = attack
+        self._attack: Callable[[], object] | None = attack
 
     async def progress(self, fraction: float, note: str | None = None) -> None:
         await super().progress(fraction, note)

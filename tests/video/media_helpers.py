@@ -20,9 +20,9 @@ from peerd.workers.video.programs.ffmpeg_tools import find_tools
 class RecordingContext:
     """A task's context as handlers see it, which keeps what it is told."""
 
-    def __init__(self, directory: Path, task: int = 7, **options: object) -> None:
+    def __init__(self, directory: Path, task: int = 7, lease: int = 1, **options: object) -> None:
         self.options: Mapping[str, Any] = {"directory": str(directory), **options}
-        self.task = SimpleNamespace(id=task, attempts=0)
+        self.task = SimpleNamespace(id=task, lease=lease)
         self.reports: list[tuple[float, str]] = []
         self.working = asyncio.Event()
 

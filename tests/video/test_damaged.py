@@ -17,7 +17,7 @@ from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContex
 from peerd.workers.video.programs.ffprobe import probe, survey
 from peerd.workers.video.settings import read_settings
 from peerd.workers.video.verify import verify_transcode
-from tests.video.attacks import wrapped_tools
+from tests.video.attacks import Interrupted, wrapped_tools
 from tests.video.media_helpers import (
     RecordingContext,
     files_in,
@@ -78,6 +78,10 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
 
     with pytest.raises(SourceChanged):
         await transcode(Uploading(directory), "coming.mkv", quality="draft")
+    late = Interrupted(directory, "publishing", bunny.touch)
+    with pytest.raises(SourceChanged):
+        await transcode(late, bunny.name, "out.mp4", height=90, quality="draft")
+    assert not (directory / "out.mp4").exists(), "it would be in the way of the next attempt"
 
 
 async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, tools: FfmpegTools) -> None:

@@ -62,10 +62,30 @@ async def test_a_link_that_leads_out_is_refused_and_one_within_followed(clip: Pa
 async def test_an_output_never_replaces_its_source(clip: Path, directory: Path) -> None:
     content = (directory / "clip.mp4").read_bytes()
     (directory / "same.mp4").hardlink_to(clip)
-    for output in ("clip.mp4", "same.mp4"):
-        with pytest.raises(errors.PathRefused):
-            await transcode(RecordingContext(directory), "clip.mp4", output)
-    assert (directory / "clip.mp4").read_bytes() == content
+    (directory / "link.mp4").symlink_to(clip)
+    for output in ("clip.mp4", "same.mp4", "link.mp4"):
+        for source in ("clip.mp4", "link.mp4"):
+            with pytest.raises(errors.PathRefused, match=rf"{output}.*the source itself"):
+                await transcode(RecordingContext(directory), source, output, replace=True)
+    assert [(directory / name).read_bytes() for name in ("clip.mp4", "same.mp4", "link.mp4")] == [content] * 3
+
+
+async def test_an_output_replaces_no_other_file_unless_its_task_says_so(clip: Path, directory: Path) -> None:
+    phone = make_clip(directory / "clip.MOV", size="160x90", seconds=1)
+    made = [(await poster(RecordingContext(directory), name))["output"] for name in ("clip.mp4", "clip.MOV")]
+    assert made == ["clip.mp4-poster.jpg", "clip.MOV-poster.jpg"]
+    upload = directory / "clip.MOV-720p.mp4"
+    upload.write_bytes(b"an upload of this name")
+    (directory / "link.mp4").symlink_to("nowhere.mp4")
+    before = files_in(directory)
+    for output in (None, "link.mp4"):
+        context = RecordingContext(directory)
+        with pytest.raises(errors.OutputExists, match=rf"{output or upload.name}.* exists already: .*replace=true"):
+            await transcode(context, phone.name, output)
+        assert context.reports == [], "it is refused before the work"
+    assert (upload.read_bytes(), files_in(directory)) == (b"an upload of this name", before)
+    result = await transcode(RecordingContext(directory), phone.name, quality="draft", replace=True)
+    assert (result["output"], result["size"]) == (upload.name, upload.stat().st_size)
 
 
 @pytest.mark.slow
@@ -197,6 +217,6 @@ async def test_subtitles_and_a_cover_are_let_by_and_left_out(clip: Path, directo
     for container, codec in (("mp4", "mov_text"), ("mkv", "ass")):
         kinds = ("-map", "2", "-c", "copy", "-c:s", codec, "-disposition:v:1", "attached_pic")
         run_ffmpeg(*inputs, *kinds, directory / f"film.{container}")
-        await transcode(RecordingContext(directory), f"film.{container}", "out.mp4", quality="draft")
-        shown = ("-show_entries", "stream=codec_name", "-of", "csv=p=0", directory / "out.mp4")
+        await transcode(RecordingContext(directory), f"film.{container}", f"{container}.mp4", quality="draft")
+        shown = ("-show_entries", "stream=codec_name", "-of", "csv=p=0", directory / f"{container}.mp4")
         assert output_of(tools.ffprobe, "-v", "error", *shown).split() == [b"h264", b"aac"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import hashlib
 import os
 import signal
 import subprocess
@@ -14,8 +16,8 @@ import pytest
 
 from peerd.runtime.launch import ResourceLimits
 from peerd.testing import eventually, eventually_async
-from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed
-from peerd.workers.video.files.descriptors import FileDescriptor
+from peerd.workers.video.errors import DiskFull, Misconfigured, OutputExists, PublishFailed
+from peerd.workers.video.files.descriptors import FileDescriptor, identity_of
 from peerd.workers.video.files.paths import MediaDirectory
 from peerd.workers.video.files.publish import PrivateFolder, publish
 from peerd.workers.video.jobs import transcode
@@ -26,13 +28,18 @@ from peerd.workers.video.settings import read_settings
 from tests.video.media_helpers import RecordingContext, files_in, held_below, programs_of_this_process, work_in_progress
 
 WORKER = """
-import asyncio, sys
+import asyncio, os, signal, sys
 from pathlib import Path
-from tests.video.media_helpers import RecordingContext
+from tests.video.attacks import Interrupted
 from peerd.workers.video.jobs import transcode
-from peerd.workers.video.files.paths import MediaDirectory
-asyncio.run(transcode(RecordingContext(Path(sys.argv[1]), 7), "minute.mp4", "out.mp4", quality="standard"))
+context = Interrupted(Path(sys.argv[1]), sys.argv[3], lambda: os.kill(os.getpid(), signal.SIGKILL))
+asyncio.run(transcode(context, sys.argv[2], "out.mp4", quality="standard"))
 """
+
+
+def start_worker(directory: Path, source: str, dies_at: str = "never") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", WORKER, str(directory), source, dies_at]
+    return subprocess.Popen(command, cwd=Path(__file__).parents[2])
 
 
 def programs_that_name(text: str) -> list[psutil.Process]:
@@ -43,7 +50,7 @@ def programs_that_name(text: str) -> list[psutil.Process]:
 async def test_a_cancelled_task_leaves_nothing_but_the_former_output(minute: Path, directory: Path) -> None:
     former, context = directory / "out.mp4", RecordingContext(directory)
     former.write_bytes(b"the former output")
-    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", quality="standard"))
+    running = asyncio.create_task(transcode(context, minute.name, "out.mp4", replace=True))
     await asyncio.wait_for(context.working.wait(), 30)
     assert programs_of_this_process()
     assert work_in_progress(directory)
@@ -75,7 +82,7 @@ async def test_what_a_program_started_ends_with_it() -> None:
 
 @pytest.mark.slow
 def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute: Path, directory: Path) -> None:
-    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(directory)], cwd=Path(__file__).parents[2])
+    worker = start_worker(directory, minute.name)
     try:
         eventually(lambda: any(path.stat().st_size for path in directory.glob(".peerd-video/*/output.mp4")))
     finally:
@@ -84,9 +91,23 @@ def test_a_killed_worker_leaves_no_program_and_the_next_attempt_cleans_up(minute
     eventually(lambda: programs_that_name(str(directory)) == [])
     assert not (directory / "out.mp4").exists()
     assert [path.name.split(".")[0] for path in directory.glob(".peerd-video/*")] == ["task-7"]
-    (directory / "out.mp4").write_bytes(b"the former output")
     result = asyncio.run(transcode(RecordingContext(directory), minute.name, "out.mp4", height=144, quality="draft"))
     assert (directory / "out.mp4").stat().st_size == result["size"]
+    assert work_in_progress(directory) == []
+
+
+def test_a_worker_killed_after_publishing_leaves_what_the_next_attempt_calls_done(clip: Path, directory: Path) -> None:
+    worker = start_worker(directory, clip.name, dies_at="320x180")  # it says the size at the end
+    assert worker.wait() == -signal.SIGKILL
+    made = identity_of((directory / "out.mp4").stat())
+    with pytest.raises(OutputExists):
+        asyncio.run(transcode(RecordingContext(directory), clip.name, "out.mp4"))
+    result = asyncio.run(transcode(RecordingContext(directory, lease=2), clip.name, "out.mp4"))
+    assert result["sha256"] == hashlib.sha256((directory / "out.mp4").read_bytes()).hexdigest()
+    assert identity_of((directory / "out.mp4").stat()) == made
+    with pytest.raises(OutputExists):
+        asyncio.run(transcode(RecordingContext(directory, lease=2), clip.name, "out.mp4", quality="draft"))
+    assert identity_of((directory / "out.mp4").stat()) == made
     assert work_in_progress(directory) == []
 
 
@@ -110,28 +131,39 @@ def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None
         with PrivateFolder(tmp_path / "private", 5) as newer, newer.create("output.mp4") as unfinished:
             os.write(unfinished.fd, b"new, not complete")
             with pytest.raises(PublishFailed, match="newer attempt"):
-                publish(made, place)
+                publish(made, place, replace=False)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_published_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("how", ["replaced", "linked", "renamed"])
+def test_what_is_published_survives_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     steps: list[tuple[str, str]] = []
+
+    def link(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        if how == "renamed":  # as on FAT
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        steps.append(("linked", target))
+        make_link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     def fsync(descriptor: int) -> None:
         steps.append(("fsync", Path(f"/proc/self/fd/{descriptor}").readlink().name))
 
-    def replace(source: str, target: str, **folders: int) -> None:
-        steps.append(("replace", target))
-        rename(source, target, **folders)
+    def replace(source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        steps.append((how, target))
+        rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
-    rename = os.replace
+    rename, make_link = os.replace, os.link
     place = MediaDirectory(tmp_path).resolve_output("out.mp4", ".mp4")
     with place, PrivateFolder(tmp_path / "private", 5) as private, private.create("output.mp4") as made:
         os.write(made.fd, b"film")
         monkeypatch.setattr(os, "fsync", fsync)
         monkeypatch.setattr(os, "replace", replace)
-        publish(made, place)
-    assert steps == [("fsync", made.name), ("replace", "out.mp4"), ("fsync", tmp_path.name)]
+        monkeypatch.setattr(os, "link", link)
+        publish(made, place, replace=how == "replaced")
+        assert steps == [("fsync", made.name), (how, "out.mp4"), ("fsync", tmp_path.name)]
+        with private.create("again.mp4") as again, pytest.raises(OutputExists):
+            publish(again, place, replace=False)
+    assert (tmp_path / "out.mp4").read_bytes() == b"film"
 
 
 @pytest.mark.usefixtures("clip")

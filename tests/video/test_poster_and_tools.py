@@ -17,19 +17,20 @@ from tests.video.media_helpers import RecordingContext, make_clip, output_of, wo
 
 async def test_a_poster_is_a_picture_of_the_video_at_the_second_that_is_requested(bunny: Path, directory: Path) -> None:
     result = await poster(RecordingContext(directory), "bunny.mp4", height=180)
-    made = (directory / "bunny-poster.jpg").read_bytes()
-    assert (result["output"], result["width"], result["height"]) == ("bunny-poster.jpg", 320, 180)
+    made = (directory / "bunny.mp4-poster.jpg").read_bytes()
+    assert (result["output"], result["width"], result["height"]) == ("bunny.mp4-poster.jpg", 320, 180)
     assert (made[:3], len(made)) == (b"\xff\xd8\xff", result["size"])
     assert work_in_progress(directory) == []
     first, same, later = [
-        await poster(RecordingContext(directory), "bunny.mp4", f"{at}.jpg", height=180, at=at) for at in (0.0, 0.0, 4.0)
+        await poster(RecordingContext(directory), "bunny.mp4", f"{at}.jpg", height=180, at=at, replace=True)
+        for at in (0.0, 0.0, 4.0)
     ]
     assert first["sha256"] == same["sha256"] != later["sha256"]
     with pytest.raises(RequestRefused, match="not that long"):
         await poster(RecordingContext(directory), "bunny.mp4", "d.jpg", at=6.0)
     make_clip(directory / "one.mp4", "-frames:v", "1")
     result = await poster(RecordingContext(directory), "one.mp4")
-    assert (directory / "one-poster.jpg").stat().st_size == result["size"]
+    assert (directory / "one.mp4-poster.jpg").stat().st_size == result["size"]
 
 
 def stub(folder: Path, name: str, version: str) -> None:

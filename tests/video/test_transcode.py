@@ -30,7 +30,7 @@ def picture_of(tools: FfmpegTools, path: Path) -> VideoStream:
 
 
 async def transcoded(directory: Path, source: Path, **arguments: Any) -> tuple[dict[str, Any], Path]:
-    arguments = {"quality": "draft", **arguments}
+    arguments = {"quality": "draft", "replace": True, **arguments}
     result = await transcode(RecordingContext(directory), source.name, "out.mp4", **arguments)
     return result, directory / "out.mp4"
 
@@ -38,9 +38,9 @@ async def transcoded(directory: Path, source: Path, **arguments: Any) -> tuple[d
 async def test_a_real_clip_becomes_a_verified_mp4(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
     context = RecordingContext(directory)
     result = await transcode(context, "bunny.mp4", height=360, quality="draft")
-    made = directory / "bunny-360p.mp4"
+    made = directory / "bunny.mp4-360p.mp4"
     found = look_at(tools, made)
-    assert (result["output"], result["width"], result["height"]) == ("bunny-360p.mp4", 640, 360)
+    assert (result["output"], result["width"], result["height"]) == ("bunny.mp4-360p.mp4", 640, 360)
     assert (result["frames"], result["video_codec"], result["audio_codec"]) == (132, "h264", "aac")
     assert result["duration"] == pytest.approx(5.312, abs=0.1)
     assert result["size"] == made.stat().st_size
@@ -201,6 +201,6 @@ async def test_a_handler_runs_with_the_context_of_peerd(bunny: Path, directory: 
     context = Context(task, node="n", options=options, report=lambda one: reports.append(one.fraction or 0.0))
     arguments = handlers.transcode.arguments.decode('{"source": "bunny.mp4", "height": 180, "quality": "draft"}')
     result = await handlers.transcode(context, **arguments)
-    assert result["output"] == "bunny-180p.mp4"
+    assert result["output"] == "bunny.mp4-180p.mp4"
     assert json.loads(json.dumps(result)) == result
     assert (reports[0], reports[-1]) == (0.0, 1.0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from peerd.workers.video.errors import Misconfigured, PathRefused, PublishFailed, SourceChanged
+from peerd.workers.video.errors import Misconfigured, OutputExists, PathRefused, PublishFailed, SourceChanged
 from peerd.workers.video.jobs import poster, probe, transcode
 from tests.video.attacks import NOBODY, Interrupted, as_another_user, exchange_for_link, wrapped_tools
 from tests.video.media_helpers import RecordingContext, files_in, held_below, make_clip
@@ -97,6 +98,31 @@ async def test_an_output_folder_that_is_exchanged_for_a_link_leads_nowhere(
     with pytest.raises(PublishFailed, match=r"out/a\.mp4 .* folder was moved or exchanged"):
         await transcode(Interrupted(directory, moment, exchange), "clip.mp4", "out/a.mp4", quality="draft")
     assert [*files_in(outside), *files_in(directory / "away"), *held_below(directory)] == []
+
+
+@pytest.mark.usefixtures("clip")
+async def test_a_file_that_appears_under_the_name_of_the_output_during_the_work_stays(directory: Path) -> None:
+    out = directory / "out.mp4"
+    attacks: list[tuple[int, str, Callable[[], object]]] = [
+        (1, "encoded", lambda: out.write_bytes(b"an upload")),
+        (2, "encoded", lambda: out.symlink_to("clip.mp4")),
+        (2, "publishing", lambda: os.mkfifo(out)),
+    ]
+    for lease, moment, appear in attacks:
+        with pytest.raises(OutputExists, match=r"'out\.mp4' exists already"):
+            await transcode(Interrupted(directory, moment, appear, lease=lease), "clip.mp4", "out.mp4", quality="draft")
+        assert out.lstat().st_size < 10
+        out.unlink()
+
+
+@pytest.mark.usefixtures("clip")
+async def test_of_two_tasks_at_once_with_one_output_one_is_done(directory: Path) -> None:
+    both = [transcode(RecordingContext(directory, task), "clip.mp4", "out.mp4", quality="draft") for task in (1, 2)]
+    ends = await asyncio.gather(*both, return_exceptions=True)
+    [refused] = [end for end in ends if isinstance(end, OutputExists)]
+    [done] = [end for end in ends if end is not refused]
+    assert isinstance(done, dict), done
+    assert (directory / "out.mp4").stat().st_size == done["size"]
 
 
 @pytest.mark.parametrize("exchanged", ["folder", "file"])

@@ -66,7 +66,7 @@ bind = "{bind}"
 [schedules.{queue}-poster]
 queue = "{queue}"
 task = "poster"
-body = {{source = "{piece}", output = "poster.jpg"}}
+body = {{source = "{piece}", output = "poster.jpg", replace = true}}
 interval = "30s"
 """
 

@@ -154,7 +154,7 @@ class DemoScript:
         for number in range(self._count):
             height = HEIGHTS[number % len(HEIGHTS)]
             output = f"{Path(source).stem}-{number + 1}-{height}p.mp4"
-            arguments = {"source": source, "output": output, "height": height, "quality": "draft"}
+            arguments = {"source": source, "output": output, "height": height, "quality": "draft", "replace": True}
             ids.append(self._client.enqueue(Call(self._sandbox.queue, "transcode", encode_arguments(arguments))).id)
         self._report(f"Enqueued {len(ids)} transcodes as rows of the table tasks, queue {self._sandbox.queue}.")
         return ids

@@ -64,7 +64,7 @@ class TaskRounds:
     def _enqueue_transcode(self, source: str, start_in: str | None = None) -> int:
         height = HEIGHTS[self.count % len(HEIGHTS)]
         self.count += 1
-        arguments = {"source": source, "output": f"piece-{height}p.mp4", "height": height}
+        arguments = {"source": source, "output": f"piece-{height}p.mp4", "height": height, "replace": True}
         call = Call(self._queue, "transcode", encode_arguments(arguments))
         return self._client.enqueue(call, start_in=start_in).id
 

@@ -39,6 +39,13 @@ class PathRefused(MediaRefused):
     remedy = "name a file below the media directory"
 
 
+class OutputExists(MediaRefused):
+    """A file has the name of the output, and the task does not say that it may be replaced."""
+
+    cause = "{output!r} exists already"
+    remedy = "name another output, or enqueue it with replace=true"
+
+
 class RequestRefused(MediaRefused):
     cause = "{argument} = {value!r} is refused, because {reason}"
     remedy = "enqueue the task again with {expected}"

@@ -10,8 +10,15 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from peerd.workers.video.errors import MediaDamaged, PartlyReadable, PathRefused, SourceChanged, ToolLacks
-from peerd.workers.video.files.descriptors import FileDescriptor, identity_of
+from peerd.workers.video.errors import (
+    MediaDamaged,
+    OutputExists,
+    PartlyReadable,
+    PathRefused,
+    SourceChanged,
+    ToolLacks,
+)
+from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile, default_output
 from peerd.workers.video.files.publish import OutputFile, PrivateFolder, publish, sha256_of
 from peerd.workers.video.media import Media, Survey, VideoStream
@@ -54,7 +61,7 @@ class JobContext(Protocol):
 
     @property
     def task(self) -> Any:
-        """The task's row; its ``id`` names the private folder."""
+        """The task's row; its ``id`` names the private folder, its ``lease`` tells a later attempt from the first."""
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
         """Record the task's progress."""
@@ -68,10 +75,11 @@ async def probe(ctx: JobContext, source: str) -> dict[str, Any]:
     environment = await JobEnvironment.open(ctx, source)
     with environment.reading() as file:
         media, video = await environment.probe_source(file)
+        environment.require_unchanged(file)
     return {"source": source, **_describe(media, video)}
 
 
-async def transcode(
+async def transcode(  # noqa: PLR0913 - what a task may say
     ctx: JobContext,
     source: str,
     output: str | None = None,
@@ -81,13 +89,15 @@ async def transcode(
     quality: str = "standard",
     audio: bool = True,
     salvage: bool = False,
+    replace: bool = False,
 ) -> dict[str, Any]:
     """Make an MP4 of H.264 and AAC, verify it, publish it.
 
     ``source`` and ``output`` are names below the media directory; by default the output is placed beside the source as
-    ``clip-720p.mp4``. ``height`` bounds the picture's height in pixels and ``max_fps`` its frames per second;
+    ``clip.mov-720p.mp4``. ``height`` bounds the picture's height in pixels and ``max_fps`` its frames per second;
     nothing is enlarged. ``quality``: draft, standard or high. ``audio`` false leaves the sound out. ``salvage``
-    keeps what is readable of a damaged source instead of refusing it.
+    keeps what is readable of a damaged source instead of refusing it. ``replace`` replaces a file of the output's name,
+    which is refused otherwise.
 
     Returns the output's name, size in bytes, width, height, duration in seconds, frames, codecs, SHA-256, the
     seconds it took, ffmpeg's version, ``decode_errors``, ``missing`` (the seconds by which the source is shorter than
@@ -95,7 +105,7 @@ async def transcode(
     """
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
     check_request(request)
-    environment = await JobEnvironment.open(ctx, source)
+    environment = await JobEnvironment.open(ctx, source, replace=replace)
     name = output or default_output(source, f"-{height}p.mp4")
     with environment.open_job_files(name, ".mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
@@ -112,7 +122,7 @@ async def transcode(
         else:
             require_match(source, encoded, found, measured, environment.settings)
         await ctx.progress(_CHECKED_FRACTION, "publishing")
-        published = await environment.publish(output_file, target)
+        published = await environment.publish(file, output_file, target)
     megabytes = published["size"] / 1e6
     await ctx.progress(1.0, f"{verified.width}x{verified.height}, {verified.duration:.1f} s, {megabytes:.1f} MB")
     return {
@@ -126,15 +136,22 @@ async def transcode(
 
 
 async def poster(
-    ctx: JobContext, source: str, output: str | None = None, at: float | None = None, height: int = 720
+    ctx: JobContext,
+    source: str,
+    output: str | None = None,
+    at: float | None = None,
+    height: int = 720,
+    *,
+    replace: bool = False,
 ) -> dict[str, Any]:
     """Take one picture of a video as a JPEG, verify it, publish it.
 
     ``at``: seconds from the start; by default the most typical picture from a tenth of the way in. ``output``: a
-    name that ends in .jpg, by default ``clip-poster.jpg`` beside the source. ``height`` bounds its height.
+    name that ends in .jpg, by default ``clip.mov-poster.jpg`` beside the source. ``height`` bounds its height.
+    ``replace`` replaces a file of that name, which is refused otherwise.
     """
     check_poster(height, at)
-    environment = await JobEnvironment.open(ctx, source)
+    environment = await JobEnvironment.open(ctx, source, replace=replace)
     name = output or default_output(source, "-poster.jpg")
     with environment.open_job_files(name, ".jpg") as (file, output_file, target):
         media, video = await environment.probe_source(file)
@@ -146,7 +163,7 @@ async def poster(
         if not output_file.status.st_size:
             raise MediaDamaged(source=source, reason=f"it has no picture at {plan.at:.2f} s")
         await verify_poster(environment.programs, output_file, plan)
-        published = await environment.publish(output_file, target)
+        published = await environment.publish(file, output_file, target)
     await ctx.progress(1.0, f"{plan.width}x{plan.height}")
     return {**published, "width": plan.width, "height": plan.height, "at": round(plan.at, 3)}
 
@@ -154,45 +171,51 @@ async def poster(
 class JobEnvironment:
     """The settings, programs and files of one job."""
 
-    def __init__(self, settings: VideoSettings, tools: FfmpegTools, source: str, task: object) -> None:
+    def __init__(self, settings: VideoSettings, tools: FfmpegTools, source: str, task: Any, *, replace: bool) -> None:
         self.settings = settings
         self.programs = ProgramContext(tools, settings, source)
         self._files = MediaDirectory(settings.directory)
         self._source = source
         self._task = task
+        self._replace = replace
         self._started_at = time.monotonic()
 
     @classmethod
-    async def open(cls, ctx: JobContext, source: str) -> Self:
-        """Read the worker's options and find the tools. Raises Misconfigured, ToolsMissing."""
+    async def open(cls, ctx: JobContext, source: str, *, replace: bool = False) -> Self:
+        """Read the worker's options and find the tools; ``replace``: the output may replace a file of its name.
+
+        Raises Misconfigured, ToolsMissing.
+        """
         settings = read_settings(ctx.options)
-        return cls(settings, await asyncio.to_thread(find_tools), source, ctx.task.id)
+        return cls(settings, await asyncio.to_thread(find_tools), source, ctx.task, replace=replace)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SourceFile]:
-        """Open the source.
-
-        Raises SourceChanged at the end when it was written or exchanged meanwhile: an incomplete file looks damaged.
-        """
+        """Open the source. SourceChanged explains damage: an incomplete file looks damaged."""
         with self._files.open_source(self._source) as file:
-            before = file.stamp
             try:
                 yield file
-            except MediaDamaged as error:
-                if file.stamp != before:
-                    raise SourceChanged(source=self._source) from error
+            except MediaDamaged:
+                self.require_unchanged(file)
                 raise
-            if file.stamp != before:
-                raise SourceChanged(source=self._source)
+
+    def require_unchanged(self, file: SourceFile) -> None:
+        """Raise SourceChanged if the source was written or exchanged since it was opened."""
+        if file.has_changed:
+            raise SourceChanged(source=self._source)
 
     @contextlib.contextmanager
     def open_job_files(self, output: str, suffix: str) -> Iterator[tuple[SourceFile, OutputFile, NamedEntry]]:
-        """Open the source and an empty file in a private folder; the third is where that is to be published."""
+        """Open the source and an empty file in a private folder; the third is where that is to be published.
+
+        Raises OutputExists before the work.
+        """
         with self._files.resolve_output(output, suffix) as target, self.reading() as file:
-            existing = target.folder.look_up(target.name)
-            if existing is not None and identity_of(existing) == file.identity:
-                raise PathRefused(name=self._source, role="output", reason="it is the source itself")
-            with PrivateFolder(self.settings.private, self._task) as folder:
+            if self._files.leads_to(target.parts, file.identity):
+                raise PathRefused(name=target.relative, role="output", reason="it is the source itself")
+            if not self._replace and not self._is_later_attempt and target.folder.look_up(target.name) is not None:
+                raise OutputExists(output=target.relative)
+            with PrivateFolder(self.settings.private, self._task.id) as folder:
                 folder.require_same_file_system(target.folder, target.relative)
                 with folder.create(f"output{suffix}") as output_file:
                     yield file, output_file, target
@@ -233,13 +256,18 @@ class JobEnvironment:
 
         return await verify_transcode(self.programs, output_file, plan, report)
 
-    async def publish(self, output_file: OutputFile, target: NamedEntry) -> dict[str, Any]:
-        """Move a verified file to its name; return the part of the result that all outputs have.
+    async def publish(self, file: SourceFile, output_file: OutputFile, target: NamedEntry) -> dict[str, Any]:
+        """Publish a verified file under its name; return the part of the result that all outputs have.
 
-        A cancellation waits for the move, so that nothing is published after the task has ended.
+        A cancellation waits for it, so that nothing is published after the task has ended. Of a source that changed,
+        nothing is published: the next attempt has another output for the name.
         """
         size, sha256 = output_file.status.st_size, await asyncio.to_thread(sha256_of, output_file.reader())
-        publishing = asyncio.ensure_future(asyncio.to_thread(publish, output_file, target))
+        self.require_unchanged(file)
+        earlier = sha256 if self._is_later_attempt else None
+        publishing = asyncio.ensure_future(
+            asyncio.to_thread(publish, output_file, target, replace=self._replace, earlier_sha256=earlier)
+        )
         try:
             await asyncio.shield(publishing)
         except asyncio.CancelledError:
@@ -253,6 +281,11 @@ class JobEnvironment:
             "seconds": round(time.monotonic() - self._started_at, 3),
             "ffmpeg": self.programs.tools.version,
         }
+
+    @property
+    def _is_later_attempt(self) -> bool:
+        """Whether an earlier attempt may have published its output, and ended before that was recorded."""
+        return bool(self._task.lease > 1)  # not `attempts`: one that was released is not counted
 
     def require_tone_mapping(self, video: VideoStream) -> None:
         """Refuse a high dynamic range that this build cannot map. Raises ToolLacks."""

@@ -80,17 +80,14 @@ class SourceFile(FileDescriptor):
         super().__init__(fd)
         self._directory = directory
         self._parts = parts
+        self._opened = self.status
 
     @property
-    def stamp(self) -> tuple[int, int, bool]:
-        """A value that changes when it is written, or when its name leads to another file."""
-        status = self.status
-        try:
-            with self._directory.follow(self._parts) as now:
-                name_leads_here = identity_of(now.look_up()) == identity_of(status)
-        except (OSError, LinkRefused):
-            name_leads_here = False
-        return status.st_size, status.st_mtime_ns, name_leads_here
+    def has_changed(self) -> bool:
+        """Whether it was written since it was opened, or its name leads to another file."""
+        opened, now = self._opened, self.status
+        was_written = (now.st_size, now.st_mtime_ns) != (opened.st_size, opened.st_mtime_ns)
+        return was_written or not self._directory.leads_to(self._parts, identity_of(now))
 
 
 class MediaDirectory:
@@ -184,6 +181,14 @@ class MediaDirectory:
             raise
         return NamedEntry(self, folder, done, "")
 
+    def leads_to(self, parts: Sequence[str], identity: tuple[int, int]) -> bool:
+        """Whether a name leads to this file, by links too."""
+        try:
+            with self.follow(parts) as entry:
+                return identity_of(entry.look_up()) == identity
+        except (OSError, LinkRefused):
+            return False
+
     def _open(self, parts: Sequence[str], name: str) -> SourceFile:
         with self.follow(parts) as entry:
             if not stat.S_ISREG(entry.look_up().st_mode):  # opening a device can have effects
@@ -224,10 +229,10 @@ def default_output(source: str, ending: str) -> str:
     """Name the output after its source, beside it.
 
     >>> default_output("in/clip.mov", "-720p.mp4")
-    'in/clip-720p.mp4'
+    'in/clip.mov-720p.mp4'
     """
     path = PurePath(source)
-    return str(path.with_name(path.stem.lstrip(".") + ending)) if path.name else ""
+    return str(path.with_name(path.name.lstrip(".") + ending)) if path.name else ""
 
 
 def _replace_folder(before: FolderDescriptor, after: FolderDescriptor) -> FolderDescriptor:

@@ -1,7 +1,8 @@
-"""A private folder for each attempt, and publishing: the one rename that makes its output visible.
+"""A private folder for each attempt, and publishing: the one step that makes its output visible.
 
 Invariant: a name below the media directory either does not exist, or is a whole, verified file. The output is
-written in a folder that no task may name, on the same file system, and moved by one rename.
+written in a folder that no task may name, on the same file system, and gets its name by one hard link, which fails if
+the name is taken, or by one rename, if the task may replace a file.
 
 Everything is done by descriptors. The folder of the private folders is used only if no user but the worker's may write
 in it, so the names in a private folder are trusted. Folders above it may belong to others: exchanging them changes
@@ -29,13 +30,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from peerd.workers.video.errors import DiskFull, Misconfigured, PublishFailed, WorkFolderRefused
+from peerd.workers.video.errors import DiskFull, Misconfigured, OutputExists, PublishFailed, WorkFolderRefused
 from peerd.workers.video.files.descriptors import Descriptor, FileDescriptor, FolderDescriptor, identity_of
 from peerd.workers.video.files.paths import NamedEntry
 
 _ATTEMPTS = 5
 _MIN_ABANDONED_AGE = 60.0  # between mkdir and lock a new folder looks abandoned
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_HARD_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class OutputFile(FileDescriptor):
@@ -152,10 +154,13 @@ def _remove(parent_folder: FolderDescriptor, name: str) -> None:
     shutil.rmtree(name, ignore_errors=True, dir_fd=parent_folder.fd)
 
 
-def publish(output_file: OutputFile, target: NamedEntry) -> None:
-    """Move a verified file to its name, replacing a file there; after return it survives a power cut.
+def publish(output_file: OutputFile, target: NamedEntry, *, replace: bool, earlier_sha256: str | None = None) -> None:
+    """Give a verified file its name; after return it survives a power cut.
 
-    Raises DiskFull, PublishFailed.
+    ``replace``: a file of this name is replaced. ``earlier_sha256``: of what an earlier attempt at the task may have
+    published; a file of this content stays, and counts as this one.
+
+    Raises DiskFull, OutputExists, PublishFailed.
     """
     try:
         os.fsync(output_file.fd)
@@ -165,13 +170,43 @@ def publish(output_file: OutputFile, target: NamedEntry) -> None:
             raise PublishFailed(output=target.relative, reason=reason)
         if not target.folder_is_in_place():
             raise PublishFailed(output=target.relative, reason="its folder was moved or exchanged while the task ran")
-        os.replace(output_file.name, target.name, src_dir_fd=output_file.folder.fd, dst_dir_fd=target.folder.fd)
+        if replace:
+            _rename(output_file, target)
+        elif not _publish_beside_others(output_file, target) and not _has_content(target, earlier_sha256):
+            raise OutputExists(output=target.relative)
         with target.folder.readable() as folder:
             os.fsync(folder.fd)
     except OSError as error:
         if error.errno in _NO_ROOM:
             raise DiskFull(directory=target.relative) from error
         raise PublishFailed(output=target.relative, reason=str(error)) from error
+
+
+def _publish_beside_others(output_file: OutputFile, target: NamedEntry) -> bool:
+    """Give it its name unless a file has that; return whether it did."""
+    try:
+        os.link(output_file.name, target.name, src_dir_fd=output_file.folder.fd, dst_dir_fd=target.folder.fd)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # FAT and some network file systems. A file that gets the name between these two steps is lost.
+        if target.folder.look_up(target.name) is not None:
+            return False
+        _rename(output_file, target)
+    return True
+
+
+def _rename(output_file: OutputFile, target: NamedEntry) -> None:
+    os.replace(output_file.name, target.name, src_dir_fd=output_file.folder.fd, dst_dir_fd=target.folder.fd)
+
+
+def _has_content(target: NamedEntry, sha256: str | None) -> bool:
+    if sha256 is None or not stat.S_ISREG(target.look_up().st_mode):
+        return False
+    with target.folder.open(target.name) as file:
+        return sha256_of(file.reader()) == sha256
 
 
 def sha256_of(reader: io.BufferedReader) -> str:
