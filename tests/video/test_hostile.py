@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -29,21 +30,61 @@ async def assert_refused(directory: Path, name: str, kind: type[errors.MediaRefu
     assert held_below(directory) == []
 
 
-NAMES = ("", " ", "/etc/passwd", "../secret.mp4", "a/../b.mp4", "..", ".", "a\0.mp4", "a\nb.mp4", "\ud800.mp4")
-OUTPUTS = ("out.sh", "out", ".hidden.mp4", ".peerd-video/x.mp4", "folder.mp4", "é" * 130 + ".mp4")
+BELOW = "name a file below the media directory"
+NAMES = {
+    "": BELOW,
+    " ": BELOW,
+    "/etc/passwd": BELOW,
+    "../secret.mp4": BELOW,
+    "a/../b.mp4": BELOW,
+    "..": BELOW,
+    ".": BELOW,
+    "a\0.mp4": "use a name without them",
+    "\ud800.mp4": "rename it in UTF-8",
+    "é" * 600: "use a shorter name",
+}
+OUTPUTS = {
+    **NAMES,
+    "out.sh": "end it in .mp4",
+    "out": "end it in .mp4",
+    "a\nb.mp4": "use a name without them",
+    "a\x9b2J.mp4": "use a name without them",
+    ".hidden.mp4": "use names without a leading dot",
+    ".peerd-video/x.mp4": "use names without a leading dot",
+    "folder.mp4": "name a file in it",
+    "clip.mp4/out.mp4": "name a folder in which the worker's user may write",
+    "é" * 130 + ".mp4": "use a shorter name",
+}
 
 
 async def test_names_that_lead_out_and_outputs_without_a_plain_name_are_refused(clip: Path, directory: Path) -> None:
     make_clip(directory.parent / "secret.mp4", seconds=1)
     (directory / "folder.mp4").mkdir()
-    for name in NAMES:
-        with pytest.raises(errors.PathRefused):
-            await transcode(RecordingContext(directory), name, "out.mp4")
-    for output in (*NAMES[1:], *OUTPUTS):
-        with pytest.raises(errors.PathRefused):
+    for name, remedy in NAMES.items():
+        for output in (None, "out.mp4"):
+            with pytest.raises(errors.PathRefused, match=f" is refused as source, .*: {remedy}"):
+                await transcode(RecordingContext(directory), name, output)
+    for output, remedy in list(OUTPUTS.items())[1:]:
+        with pytest.raises(errors.PathRefused, match=f" is refused as output, .*: {re.escape(remedy)}") as refused:
             await transcode(RecordingContext(directory), "clip.mp4", output)
+        assert str(refused.value).isprintable()
     with pytest.raises(errors.SourceMissing):  # it may still come
         await transcode(RecordingContext(directory), "coming.mp4")
+
+
+async def test_a_source_may_have_any_name_and_where_its_output_may_not_the_task_names_one(directory: Path) -> None:
+    for name, reason in (("a\n\x1b[2J\tb.mp4", "it has control characters"), ("x" * 251 + ".mp4", "255 bytes")):
+        source = make_clip(directory / name, seconds=1)
+        for handler in (transcode, poster):
+            expected = rf"\.(mp4|jpg)' is refused as default output, because .*{reason}: name one with output="
+            with pytest.raises(errors.PathRefused, match=expected) as refused:
+                await handler(RecordingContext(directory), name)
+            assert str(refused.value).isprintable()
+        assert (await poster(RecordingContext(directory), name, "out.jpg", replace=True))["source"] == name
+        source.write_bytes(b"no video")
+        with pytest.raises(errors.MediaUnreadable) as damaged:
+            await poster(RecordingContext(directory), name, "out.jpg", replace=True)
+        assert str(damaged.value).isprintable()
 
 
 async def test_a_link_that_leads_out_is_refused_and_one_within_followed(clip: Path, directory: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_folder_that_its_owner_left_is_removed_by_any_task(tmp_path: Path) -> 
 
 
 def test_an_attempt_that_was_overtaken_publishes_nothing(tmp_path: Path) -> None:
-    place = MediaDirectory(tmp_path).resolve_output("out.mp4", ".mp4")
+    place = MediaDirectory(tmp_path).resolve_output("out.mp4", "in.mp4", "-x.mp4")
     with place, PrivateFolder(tmp_path / "private", 5) as frozen, frozen.create("output.mp4") as made:
         os.write(made.fd, b"old")
         with PrivateFolder(tmp_path / "private", 5) as newer, newer.create("output.mp4") as unfinished:
@@ -153,7 +153,7 @@ def test_what_is_published_survives_a_power_cut(tmp_path: Path, monkeypatch: pyt
         rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
 
     rename, make_link = os.replace, os.link
-    place = MediaDirectory(tmp_path).resolve_output("out.mp4", ".mp4")
+    place = MediaDirectory(tmp_path).resolve_output("out.mp4", "in.mp4", "-x.mp4")
     with place, PrivateFolder(tmp_path / "private", 5) as private, private.create("output.mp4") as made:
         os.write(made.fd, b"film")
         monkeypatch.setattr(os, "fsync", fsync)

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 
 
 class VideoError(Exception):
-    """An error whose text is made of its class's ``cause`` and ``remedy``.
+    r"""An error whose text is made of its class's ``cause`` and ``remedy``.
 
-    Arguments are the fields that the two sentences name; they stay readable in ``data``.
+    Arguments are the fields that the two sentences name; they stay readable in ``data``. The text is printable: a name
+    may have characters that control a terminal.
 
-    >>> str(SourceEmpty(source="a.mp4"))
-    'a.mp4 is empty (0 bytes): upload it again'
+    >>> print(SourceEmpty(source="a\x1b[2J.mp4"))
+    a\x1b[2J.mp4 is empty (0 bytes): upload it again
     """
 
     cause: ClassVar[str] = "{reason}"
@@ -24,7 +25,8 @@ class VideoError(Exception):
 
     def __init__(self, **data: Any) -> None:
         self.data = data
-        super().__init__(f"{self.cause}: {self.remedy}".format(**data))
+        text = f"{self.cause}: {self.remedy}".format(**data)
+        super().__init__("".join(each if each.isprintable() else repr(each)[1:-1] for each in text))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.data), ()
@@ -36,7 +38,6 @@ class MediaRefused(VideoError):
 
 class PathRefused(MediaRefused):
     cause = "{name!r} is refused as {role}, because {reason}"
-    remedy = "name a file below the media directory"
 
 
 class OutputExists(MediaRefused):

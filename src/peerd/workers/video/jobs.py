@@ -6,20 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Iterator, Mapping
+from pathlib import PurePath
 from typing import Any, Protocol, Self
 
 import msgspec
 
-from peerd.workers.video.errors import (
-    MediaDamaged,
-    OutputExists,
-    PartlyReadable,
-    PathRefused,
-    SourceChanged,
-    ToolLacks,
-)
+from peerd.workers.video.errors import MediaDamaged, PartlyReadable, SourceChanged, ToolLacks
 from peerd.workers.video.files.descriptors import FileDescriptor
-from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile, default_output
+from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile
 from peerd.workers.video.files.publish import OutputFile, PrivateFolder, publish, sha256_of
 from peerd.workers.video.media import Media, Survey, VideoStream
 from peerd.workers.video.plan import (
@@ -106,8 +100,7 @@ async def transcode(  # noqa: PLR0913 - what a task may say
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
     check_request(request)
     environment = await JobEnvironment.open(ctx, source, replace=replace)
-    name = output or default_output(source, f"-{height}p.mp4")
-    with environment.open_job_files(name, ".mp4") as (file, output_file, target):
+    with environment.open_job_files(output, f"-{height}p.mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
         media, measured = await environment.survey_source(file, audio=audio)
         damage = find_damage(media, measured)
@@ -152,8 +145,7 @@ async def poster(
     """
     check_poster(height, at)
     environment = await JobEnvironment.open(ctx, source, replace=replace)
-    name = output or default_output(source, "-poster.jpg")
-    with environment.open_job_files(name, ".jpg") as (file, output_file, target):
+    with environment.open_job_files(output, "-poster.jpg") as (file, output_file, target):
         media, video = await environment.probe_source(file)
         environment.require_tone_mapping(video)
         plan = plan_poster(media, height, at)
@@ -205,19 +197,16 @@ class JobEnvironment:
             raise SourceChanged(source=self._source)
 
     @contextlib.contextmanager
-    def open_job_files(self, output: str, suffix: str) -> Iterator[tuple[SourceFile, OutputFile, NamedEntry]]:
+    def open_job_files(self, output: str | None, ending: str) -> Iterator[tuple[SourceFile, OutputFile, NamedEntry]]:
         """Open the source and an empty file in a private folder; the third is where that is to be published.
 
-        Raises OutputExists before the work.
+        ``ending``: of the output's default name.
         """
-        with self._files.resolve_output(output, suffix) as target, self.reading() as file:
-            if self._files.leads_to(target.parts, file.identity):
-                raise PathRefused(name=target.relative, role="output", reason="it is the source itself")
-            if not self._replace and not self._is_later_attempt and target.folder.look_up(target.name) is not None:
-                raise OutputExists(output=target.relative)
+        with self.reading() as file, self._files.resolve_output(output, self._source, ending) as target:
+            self._files.check_output(target, file, may_exist=self._replace or self._is_later_attempt)
             with PrivateFolder(self.settings.private, self._task.id) as folder:
                 folder.require_same_file_system(target.folder, target.relative)
-                with folder.create(f"output{suffix}") as output_file:
+                with folder.create(f"output{PurePath(ending).suffix}") as output_file:
                     yield file, output_file, target
 
     async def probe_source(self, file: FileDescriptor, *, audio: bool = False) -> tuple[Media, VideoStream]:
@@ -265,9 +254,8 @@ class JobEnvironment:
         size, sha256 = output_file.status.st_size, await asyncio.to_thread(sha256_of, output_file.reader())
         self.require_unchanged(file)
         earlier = sha256 if self._is_later_attempt else None
-        publishing = asyncio.ensure_future(
-            asyncio.to_thread(publish, output_file, target, replace=self._replace, earlier_sha256=earlier)
-        )
+        work = asyncio.to_thread(publish, output_file, target, replace=self._replace, earlier_sha256=earlier)
+        publishing = asyncio.ensure_future(work)
         try:
             await asyncio.shield(publishing)
         except asyncio.CancelledError:

@@ -12,11 +12,13 @@ import os
 import stat
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Self
 
 from peerd.workers.video.errors import (
     DiskFull,
+    OutputExists,
     PathRefused,
     PublishFailed,
     SourceEmpty,
@@ -29,6 +31,8 @@ _MAX_NAME_BYTES = 255  # bytes; NAME_MAX of Linux's file systems
 _MAX_PATH_BYTES = 1024  # bytes; less than PATH_MAX, so that errors can quote it
 _MAX_LINKS = 40  # as Linux itself has it
 _OUTSIDE_ROOT = "a link leads out of the media directory"
+_BELOW_ROOT = "name a file below the media directory"
+_READABLE = "name a regular file that the worker's user may read"
 _REFUSED_BY_SYSTEM = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENXIO, errno.ENODEV}
 """Permanent errors of the operating system; others may go away."""
 
@@ -107,44 +111,42 @@ class MediaDirectory:
         except (FileNotFoundError, NotADirectoryError):
             raise SourceMissing(source=name, directory=self.root) from None
         except LinkRefused as error:
-            raise PathRefused(name=name, role="source", reason=str(error)) from None
+            raise PathRefused(name=name, role="source", reason=str(error), remedy=_BELOW_ROOT) from None
         except OSError as error:
             if error.errno not in _REFUSED_BY_SYSTEM:
                 raise SourceUnavailable(source=name, reason=error.strerror) from error
-            raise PathRefused(name=name, role="source", reason=f"it cannot be opened ({error.strerror})") from error
+            reason = f"it cannot be opened ({error.strerror})"
+            raise PathRefused(name=name, role="source", reason=reason, remedy=_READABLE) from error
         if source.status.st_size == 0:
             source.close()
             raise SourceEmpty(source=name)
         return source
 
-    def resolve_output(self, name: str, suffix: str) -> NamedEntry:
-        """Return where an output may be written, and make its folder. Its name must end in ``suffix``.
+    def resolve_output(self, name: str | None, source: str, ending: str) -> NamedEntry:
+        """Return where an output may be written, and make its folder.
+
+        ``name``: by default that of the source with ``ending``, whose suffix it must have.
 
         Raises PathRefused, DiskFull, PublishFailed.
         """
-        parts = self._parts_below_root(name, role="output")
-        if PurePath(parts[-1]).suffix.lower() != suffix:
-            raise PathRefused(name=name, role="output", reason=f"its name does not end in {suffix}")
-        if any(part.startswith(".") for part in parts):
-            raise PathRefused(name=name, role="output", reason="hidden names are kept for work in progress")
-        if len(os.fsencode(parts[-1])) > _MAX_NAME_BYTES:
-            raise PathRefused(name=name, role="output", reason=f"its name has more than {_MAX_NAME_BYTES} bytes")
+        suffix = PurePath(ending).suffix
+        if name:
+            return self._resolve_output(name, suffix)
         try:
-            target = self.follow(parts, to_the_end=False, make=True)
-        except LinkRefused as error:
-            raise PathRefused(name=name, role="output", reason=str(error)) from None
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(directory=self.root) from error
-            reason = f"its folder cannot be made ({error.strerror})"
-            if error.errno in _REFUSED_BY_SYSTEM | {errno.ENOTDIR}:
-                raise PathRefused(name=name, role="output", reason=reason) from error
-            raise PublishFailed(output=name, reason=reason) from error
-        status = target.folder.look_up(target.name)
-        if status is not None and stat.S_ISDIR(status.st_mode):
-            target.folder.close()
-            raise PathRefused(name=name, role="output", reason="it is a folder")
-        return target
+            return self._resolve_output(default_output(source, ending), suffix)
+        except PathRefused as error:
+            raise PathRefused(**error.data | {"role": "default output", "remedy": "name one with output="}) from error
+
+    def check_output(self, target: NamedEntry, source: SourceFile, *, may_exist: bool) -> None:
+        """Refuse the source itself as output, and another file of its name unless ``may_exist``.
+
+        Raises PathRefused, OutputExists.
+        """
+        if self.leads_to(target.parts, source.identity):
+            reason, remedy = "it is the source itself", "name another output"
+            raise PathRefused(name=target.relative, role="output", reason=reason, remedy=remedy)
+        if not may_exist and target.folder.look_up(target.name) is not None:
+            raise OutputExists(output=target.relative)
 
     def follow(self, parts: Sequence[str], *, to_the_end: bool = True, make: bool = False) -> NamedEntry:
         """Follow a name from the root, and return its last part with the folder that it lies in.
@@ -189,14 +191,40 @@ class MediaDirectory:
         except (OSError, LinkRefused):
             return False
 
+    def _resolve_output(self, name: str, suffix: str) -> NamedEntry:
+        parts = self._parts_below_root(name, role="output")
+        refused = partial(PathRefused, name=name, role="output")
+        if PurePath(parts[-1]).suffix.lower() != suffix:
+            raise refused(reason=f"its name does not end in {suffix}", remedy=f"end it in {suffix}")
+        if any(part.startswith(".") for part in parts):
+            raise refused(reason="hidden names are kept for work in progress", remedy="use names without a leading dot")
+        if len(os.fsencode(parts[-1])) > _MAX_NAME_BYTES:
+            raise refused(reason=f"its name has more than {_MAX_NAME_BYTES} bytes", remedy="use a shorter name")
+        try:
+            target = self.follow(parts, to_the_end=False, make=True)
+        except LinkRefused as error:
+            raise refused(reason=str(error), remedy=_BELOW_ROOT) from None
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(directory=self.root) from error
+            reason = f"its folder cannot be made ({error.strerror})"
+            if error.errno in _REFUSED_BY_SYSTEM | {errno.ENOTDIR}:
+                raise refused(reason=reason, remedy="name a folder in which the worker's user may write") from error
+            raise PublishFailed(output=name, reason=reason) from error
+        status = target.folder.look_up(target.name)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            target.folder.close()
+            raise refused(reason="it is a folder", remedy="name a file in it")
+        return target
+
     def _open(self, parts: Sequence[str], name: str) -> SourceFile:
         with self.follow(parts) as entry:
             if not stat.S_ISREG(entry.look_up().st_mode):  # opening a device can have effects
-                raise PathRefused(name=name, role="source", reason="it is not a regular file")
+                raise PathRefused(name=name, role="source", reason="it is not a regular file", remedy=_READABLE)
             source = SourceFile(entry.folder.open(entry.name).fd, self, parts)
         if not stat.S_ISREG(source.status.st_mode):
             source.close()
-            raise PathRefused(name=name, role="source", reason="it is not a regular file")
+            raise PathRefused(name=name, role="source", reason="it is not a regular file", remedy=_READABLE)
         return source
 
     def _reopen(self, parts: Sequence[str]) -> FolderDescriptor:
@@ -215,13 +243,13 @@ class MediaDirectory:
         return str(real.relative_to(self.root))
 
     def _parts_below_root(self, name: str, role: str) -> list[str]:
-        reason = _invalid_name_reason(name)
-        if reason:
+        fault = _find_fault(name, role)
+        if fault is not None:
             shown = name if len(name) <= _MAX_NAME_BYTES else f"{name[:_MAX_NAME_BYTES]}…"
-            raise PathRefused(name=shown, role=role, reason=reason)
+            raise PathRefused(name=shown, role=role, reason=fault[0], remedy=fault[1])
         path = Path(os.path.normpath(self.root / name))
         if path == self.root or not path.is_relative_to(self.root):
-            raise PathRefused(name=name, role=role, reason="it is outside the media directory")
+            raise PathRefused(name=name, role=role, reason="it is outside the media directory", remedy=_BELOW_ROOT)
         return list(path.relative_to(self.root).parts)
 
 
@@ -232,7 +260,7 @@ def default_output(source: str, ending: str) -> str:
     'in/clip.mov-720p.mp4'
     """
     path = PurePath(source)
-    return str(path.with_name(path.name.lstrip(".") + ending)) if path.name else ""
+    return str(path.with_name(path.name.lstrip(".") + ending))
 
 
 def _replace_folder(before: FolderDescriptor, after: FolderDescriptor) -> FolderDescriptor:
@@ -240,17 +268,18 @@ def _replace_folder(before: FolderDescriptor, after: FolderDescriptor) -> Folder
     return after
 
 
-def _invalid_name_reason(name: str) -> str | None:
-    if not name or not name.strip():
-        return "it is empty"
-    if any(ord(character) < 32 or ord(character) == 127 for character in name):
-        return "it has control characters"
+def _find_fault(name: str, role: str) -> tuple[str, str] | None:
+    """Return why a name cannot be used, and the remedy. A source may be called what its user's system allows."""
+    if not name.strip():
+        return "it is empty", _BELOW_ROOT
+    if "\0" in name or (role == "output" and any(ord(each) < 32 or 127 <= ord(each) < 160 for each in name)):
+        return "it has control characters", "use a name without them"
     try:
         size = len(os.fsencode(name))
     except UnicodeEncodeError:
-        return "it is not text that can be a file name"
+        return "it is not text that can be a file name", "rename it in UTF-8"
     if size > _MAX_PATH_BYTES:
-        return f"it has {size} bytes, more than {_MAX_PATH_BYTES}"
+        return f"it has {size} bytes, more than {_MAX_PATH_BYTES}", "use a shorter name"
     if ".." in PurePath(name).parts:
-        return "it has '..' in it"
+        return "it has '..' in it", _BELOW_ROOT
     return None
