@@ -17,8 +17,8 @@ import pytest
 
 from peerd import Client
 from peerd.cli.demo.dashboard import PACKAGES, open_command
+from peerd.cli.demo.sample_clip import generated_sample
 from peerd.testing import eventually
-from peerd.workers.video.sample_clip import generated_sample
 from tests.demo.running import RunningDemo, running_demo
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from peerd.cli.demo.sample_clip import fetch_clip, fetch_sample
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, find_tools
-from peerd.workers.video.sample_clip import fetch_clip, fetch_sample
 from tests.video.media_helpers import make_clip
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from peerd.workers.video import sample_clip
+from peerd.cli.demo import sample_clip
+from peerd.cli.demo.sample_clip import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from peerd.workers.video.errors import RequestRefused, ToolsMissing
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.programs import ffmpeg_tools
 from peerd.workers.video.programs.ffmpeg_tools import find_tools, read_version
-from peerd.workers.video.sample_clip import SampleUnavailable, fetch_clip, fetch_sample, generated_sample
 from tests.video.media_helpers import RecordingContext, make_clip, output_of, work_in_progress
 
 

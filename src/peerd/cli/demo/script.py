@@ -17,6 +17,12 @@ from rich.text import Text
 from peerd.cli.context import CommandContext
 from peerd.cli.demo.dashboard import DashboardLogin, wait_for_dashboard
 from peerd.cli.demo.live_tasks import LiveTasks
+from peerd.cli.demo.sample_clip import (
+    SampleUnavailable,
+    fetch_sample,
+    generated_sample,
+    make_short_piece,
+)
 from peerd.cli.demo.sandbox import PIECE, DemoSandbox
 from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill, render_bars, render_line
 from peerd.cli.demo.stop_signals import StopSignals
@@ -34,12 +40,6 @@ from peerd.workers.video.errors import VideoError
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.programs.ffprobe import probe, require_acceptable
-from peerd.workers.video.sample_clip import (
-    SampleUnavailable,
-    fetch_sample,
-    generated_sample,
-    make_short_piece,
-)
 from peerd.workers.video.settings import VideoSettings
 
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
