@@ -14,8 +14,8 @@ from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.jobs import poster, transcode
 from peerd.workers.video.plan import TranscodeRequest, plan_transcode
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext
-from peerd.workers.video.programs.ffprobe import probe, survey
 from peerd.workers.video.settings import read_settings
+from peerd.workers.video.source import survey_source
 from peerd.workers.video.verify import verify_transcode
 from tests.video.attacks import Interrupted, wrapped_tools
 from tests.video.media_helpers import (
@@ -88,8 +88,8 @@ async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, to
     clip = make_clip(directory / "clip.mp4", seconds=4)
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "clip.mp4")
     with FileDescriptor.at(clip) as file:
-        media = await probe(context, file)
-        plan = plan_transcode(media, await survey(context, file, media), TranscodeRequest())
+        survey = await survey_source(context, file, audio=True, max_fps=60)
+        plan = plan_transcode(survey.media, survey.timeline, TranscodeRequest())
         assert (await verify_transcode(context, file, plan))[1] == []
     encoded = ("-c:v", "libx264", "-preset", "ultrafast", "-c:a", "copy")
     for what, *options in (
@@ -108,8 +108,8 @@ async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, to
 async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        media = await probe(context, file)
-        plan = plan_transcode(media, await survey(context, file, media), TranscodeRequest())
+        survey = await survey_source(context, file, audio=True, max_fps=60)
+        plan = plan_transcode(survey.media, survey.timeline, TranscodeRequest())
     flip_bits(bunny, 400)
     with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
         await verify_transcode(context, file, plan)
@@ -141,7 +141,7 @@ async def test_a_reader_that_was_killed_is_no_fault_of_the_source(
 
 
 @pytest.mark.slow
-async def test_noise_and_times_that_start_again_are_not_tried_again(directory: Path) -> None:
+async def test_noise_is_not_tried_again(directory: Path) -> None:
     content = bytearray(make_clip(directory / "noise.mp4").read_bytes())
     start = content.index(b"mdat") + 4
     size = int.from_bytes(content[start - 8 : start - 4], "big") - 8  # its index stays
@@ -154,8 +154,3 @@ async def test_noise_and_times_that_start_again_are_not_tried_again(directory: P
     with pytest.raises(MediaDamaged) as refused:
         await poster(RecordingContext(directory), "noise.mp4")
     assert "salvage" not in str(refused.value), "poster has no such argument"
-    (directory / "twice.ts").write_bytes(make_clip(directory / "part.ts", seconds=2).read_bytes() * 2)
-    with pytest.raises(MediaDamaged, match=r"times run backwards.*salvage=true"):
-        await transcode(RecordingContext(directory), "twice.ts", quality="draft")
-    result = await transcode(RecordingContext(directory), "twice.ts", quality="draft", salvage=True)
-    assert "the source's" in result["damage"]

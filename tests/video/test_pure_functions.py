@@ -11,39 +11,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.workers.video import errors
-from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
-from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_poster, plan_transcode, transcode_arguments
+from peerd.workers.video.formats import CODECS
+from peerd.workers.video.media import AudioStream, Media, VideoStream
+from peerd.workers.video.plan import TranscodeRequest, fit_size, plan_transcode, transcode_arguments
+from peerd.workers.video.poster import plan_poster
 from peerd.workers.video.programs.ffmpeg import FfmpegProgress, FfmpegResult, ProgressReader
-from peerd.workers.video.programs.ffmpeg_errors import explain_failure, explain_unreadable
-from peerd.workers.video.programs.ffmpeg_tools import read_version
-from peerd.workers.video.programs.ffprobe_output import PacketCounter, parse_probe
+from peerd.workers.video.programs.ffmpeg_errors import explain_failure
+from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext, read_version
+from peerd.workers.video.programs.ffprobe_output import parse_probe
 from peerd.workers.video.programs.program import ErrorLines
 from peerd.workers.video.settings import read_settings
+from peerd.workers.video.streams import choose_streams
+from peerd.workers.video.timeline import PacketReader, Span, Timeline
 from peerd.workers.video.verify import find_damage, missing_seconds, require_match
 
 SETTINGS = read_settings({"directory": "/"})
+CONTEXT = ProgramContext(FfmpegTools("ffmpeg", "ffprobe", "5.1", frozenset(), {}), SETTINGS, "a.mp4")
 
 
-def test_an_answer_without_sense_is_refused_and_streams_are_chosen_and_read_from_the_tags_of_matroska() -> None:
+def test_an_answer_without_sense_is_refused_and_a_cover_is_not_the_film() -> None:
     for answer in (b"", b"[]", b'{"streams": [{"index": "x"}]}', b"\xff\xfe"):
         with pytest.raises(errors.MediaUnreadable):
             parse_probe(answer)
     unknown = b'{"streams": [{"index": 0, "codec_type": "video", "sample_aspect_ratio": "N/A"}], "format": {}}'
     found = parse_probe(unknown)
-    assert found.video is not None
-    assert [found.duration, found.video.frame_rate, found.audio] == [None] * 3
-    assert found.video.sample_aspect == 1
+    assert [found.duration, found.videos[0].frame_rate, found.sounds] == [None, None, ()]
+    assert found.videos[0].sample_aspect == 1
     answer = b"""{"streams": [
         {"index": 0, "codec_type": "video", "codec_name": "mjpeg", "disposition": {"attached_pic": 1}},
-        {"index": 1, "codec_type": "video", "codec_name": "h264", "avg_frame_rate": "30000/1001",
-        "tags": {"DURATION": "00:01:02.500000000"}}]}"""
-    picture = parse_probe(answer).video
+        {"index": 1, "codec_type": "video", "codec_name": "h264", "avg_frame_rate": "30000/1001"}]}"""
+    picture = choose_streams(parse_probe(answer), CODECS).video
     assert picture is not None
-    assert (picture.index, picture.duration, picture.frame_rate) == (1, 62.5, Fraction(30000, 1001)), "not the cover"
-    stream = '{"index": %d, "codec_type": "audio", "disposition": {"default": %d}}'
-    for second_is_default, expected in ((1, 2), (0, 1)):
-        text = f'{{"streams": [{stream % (1, 0)}, {stream % (2, second_is_default)}]}}'
-        assert parse_probe(text.encode()).audio.index == expected  # type: ignore[union-attr]
+    assert (picture.index, picture.frame_rate) == (1, Fraction(30000, 1001)), "not the cover"
 
 
 @given(st.text(), st.text(), st.text())
@@ -51,18 +50,29 @@ def test_no_text_in_an_answer_breaks_the_reader(duration: str, rate: str, aspect
     kinds = {"duration": duration, "avg_frame_rate": rate, "sample_aspect_ratio": aspect}
     stream = {"index": 0, "codec_type": "video", **kinds}
     found = parse_probe(msgspec.json.encode({"streams": [stream], "format": {"duration": duration}}))
-    assert found.video is not None
-    assert found.video.displayed >= (1, 0)
+    assert found.videos[0].displayed >= (1, 0)
 
 
-def test_packets_outside_the_edit_list_are_not_counted() -> None:
-    counter = PacketCounter(Media(format="mov", size=1, video=VideoStream(0, "h264", 2, 2)))
-    for line in (b"0,-0.04,-0.04,0.04,KD_\n", b"0,0.00,0.00,0.04,K__\n", b"0,0.04,N/A,0.04,___\n", b"nonsense\n"):
-        counter.add(line)
-    assert counter.survey() == Survey(readable=0.08, video_end=0.08, video_length=0.08, audio_end=None, frames=2)
-    counter = PacketCounter(Media(format="avi", size=1, video=VideoStream(0, "h264", 2, 2)))
-    counter.add(b"0,N/A,1.00,0.04,K__\n")
-    assert counter.survey().video_end == 1.04, "by the time to be decoded"
+def test_packets_outside_the_edit_list_are_not_counted_and_missing_times_follow_each_other() -> None:
+    def read(container: str, *lines: bytes) -> Span:
+        sounds = (AudioStream(1, "aac"),)
+        reader = PacketReader(Media(format=container, size=1, videos=(VideoStream(0, "h264", 2, 2),), sounds=sounds))
+        for line in lines:
+            reader.add(line)
+        return reader.spans[0]
+
+    edited = read("mov", b"0,-0.04,-0.04,0.04,KD_", b"0,0.00,0.00,0.04,K__", b"0,0.04,N/A,0.04,___", b"nonsense")
+    assert (edited.begin, edited.end, edited.frames, edited.keys) == (0.0, 0.08, 2, 1)
+    assert read("avi", b"0,N/A,1.00,0.04,K__").end == 1.04, "by the time to be decoded"
+    assert read("h264", *[b"0,N/A,N/A,0.04,K__"] * 3).end == pytest.approx(0.12)
+    leap = (b"0,0.00,0.00,0.04,K__", b"0,30.00,30.00,0.04,K__", b"0,30.04,30.04,0.04,K__", b"0,0.00,0.00,0.04,K__")
+    assert read("mpegts", *leap).end == pytest.approx(0.16), "ffmpeg goes on as if nothing had happened"
+    kept = read("matroska", *leap)
+    assert (round(kept.end, 3), kept.gap, kept.jumps) == (30.08, 30.0, 1)
+    begun = read(
+        "mpegts", b"0,0.40,0.30,0.1,___", b"0,0.60,0.40,0.1,K__", b"0,0.50,0.50,0.1,___", b"0,0.70,0.60,0.1,___"
+    )
+    assert (begun.undecodable, begun.frames, begun.starting_at(0.6).frames) == (2, 4, 2)
 
 
 def feed(reader: ProgressReader, *texts: str) -> list[FfmpegProgress]:
@@ -101,14 +111,15 @@ def test_each_failure_of_ffmpeg_and_of_ffprobe_has_its_error() -> None:
         (-24, "", errors.MediaTooLarge),
         (1, "Error: Cannot allocate memory", errors.MediaTooLarge),
         (1, "source: Invalid data found when processing input", errors.MediaDamaged),
-        (69, "Conversion failed!", errors.MediaDamaged),
         (1, "[hls] Format not on whitelist 'mov'", errors.FormatRefused),
         (-9, "Error while decoding stream #0:0", errors.EncoderFailed),
         (1, "Cannot determine format of input stream 0:0 after EOF", errors.MediaDamaged),
-        (187, "something new", errors.EncoderFailed),
+        (187, "something new", errors.PlanFailed),
+        (1, "file: Input/output error", errors.EncoderFailed),
+        (127, "not found", errors.EncoderFailed),
     ):
         told = [line] if line else []
-        error: errors.VideoError = explain_failure("a", "encoding", status, told, directory="/m", memory=1, output=1)
+        error: errors.VideoError = explain_failure(CONTEXT, "encoding", status, told)
         assert type(error) is kind, (status, line)
     for status, line, kind in (
         (1, "the file: Invalid data found when processing input", errors.MediaUnreadable),
@@ -117,9 +128,9 @@ def test_each_failure_of_ffmpeg_and_of_ffprobe_has_its_error() -> None:
         (-11, "", errors.MediaUnreadable),
         (-9, "[h264] no frame!", errors.EncoderFailed),
     ):
-        error = explain_unreadable("a.mp4", "probing", status, [line] if line else [], memory=2**30)
+        error = explain_failure(CONTEXT, "probing", status, [line] if line else [], probing=True)
         assert type(error) is kind, (status, line)
-    error = explain_unreadable("a.mp4", "probing", 1, ["moov atom not found"], memory=1)
+    error = explain_failure(CONTEXT, "probing", 1, ["moov atom not found"], probing=True)
     again = pickle.loads(pickle.dumps(error))  # it survives the way between processes
     assert (type(again), str(again), again.data) == (type(error), str(error), error.data)
 
@@ -128,6 +139,7 @@ def test_error_lines_are_counted_all_and_kept_some() -> None:
     lines = ErrorLines()
     lines.feed(b"[h264 @ 0x55d1] bad \x1b[31m thing in file:/proc/self/fd/17\nsec")
     lines.feed(b"ond\n" * 100)
+    lines.feed(b"[x] Codec (x) not on whitelist 'h264'\n")  # of a stream that is not used: no error
     lines.feed(b"x" * 10**6)
     lines.feed(b"\nthe reason at last")
     lines.feed(b"")
@@ -168,9 +180,10 @@ def test_options_with_units_are_read_and_each_wrong_one_is_named_with_all_others
             assert expected in str(caught.value)
 
 
-def seen(readable: float, frames: int, jumps: int = 0) -> Survey:
-    ends = {"readable": readable, "video_end": readable, "video_length": readable}
-    return Survey(**ends, audio_end=None, frames=frames, jumps=jumps)
+def seen(readable: float, frames: int, jumps: int = 0) -> Timeline:
+    last = readable - 0.04
+    span = Span(begin=0.0, end=readable, last=last, kept_after=last, frames=frames, kept=frames)
+    return Timeline(readable, span, jumps=jumps)
 
 
 def test_a_source_shorter_than_its_claim_is_damaged_and_a_minute_of_a_film_not_lost_in_the_tolerance() -> None:
@@ -192,7 +205,7 @@ def test_a_wrong_output_is_the_sources_fault_only_when_it_gave_errors() -> None:
         (11, [], whole, errors.MediaDamaged, None),
         (1, short, whole, errors.MediaDamaged, None),
         (0, short, twice, errors.MediaDamaged, "backwards"),
-        (0, short, whole, errors.OutputWrong, None),
+        (0, short, whole, errors.PlanFailed, None),
     ):
         with pytest.raises(kind, match=text):
             require_match("a", FfmpegResult(report, count, ["odd"]), found, survey, SETTINGS)
@@ -203,12 +216,12 @@ def video(**changes: object) -> VideoStream:
     return VideoStream(**{**usual, **changes})  # type: ignore[arg-type]
 
 
-SURVEY = Survey(readable=10.0, video_end=10.0, video_length=10.0, audio_end=10.0, frames=250)
+TIMELINE = msgspec.structs.replace(seen(10.0, 250), audio_end=10.0)
 SOUND = AudioStream(index=1, codec="aac", channels=6, sample_rate=48000)
 
 
 def media(picture: VideoStream, sound: AudioStream | None = SOUND) -> Media:
-    return Media(format="mov,mp4", size=1000, duration=10.0, video=picture, audio=sound)
+    return Media(format="mov,mp4", size=1000, duration=10.0, video=picture, audio=(sound,) if sound else ())
 
 
 sizes = st.integers(2, 9000)
@@ -219,7 +232,8 @@ def test_an_output_is_even_and_never_larger_than_its_source_or_its_bound(width: 
     fitted_width, fitted_height = fit_size((width, height), highest)
     assert (fitted_width % 2, fitted_height % 2) == (0, 0)
     assert 2 <= fitted_width <= width
-    assert 2 <= fitted_height <= min(height, highest)
+    assert 2 <= fitted_height <= height
+    assert min(fitted_width, fitted_height) <= highest
 
 
 @given(width=st.integers(320, 4000), height=st.integers(320, 4000), highest=st.integers(240, 1080))
@@ -232,7 +246,7 @@ def test_an_output_keeps_the_shape_of_its_source(width: int, height: int, highes
 def test_sizes_of_known_sources() -> None:
     for displayed, highest, expected in (
         ((1920, 1080), 720, (1280, 720)),
-        ((1080, 1920), 720, (404, 720)),
+        ((1080, 1920), 720, (720, 1280)),
         ((641, 361), 720, (640, 360)),
         ((1920, 800), 720, (1728, 720)),
     ):
@@ -254,25 +268,29 @@ def test_a_picture_is_measured_as_a_player_shows_it() -> None:
 
 
 def test_sound_is_left_out_where_there_is_none_or_none_is_wanted_surround_becomes_stereo_and_metadata_nothing() -> None:
-    plan = plan_transcode(media(video(), None), SURVEY, TranscodeRequest())
-    assert (plan.audio, plan.expected.audio, "-an" in transcode_arguments(plan, 0)) == (None, None, True)
-    assert plan_transcode(media(video()), SURVEY, TranscodeRequest(audio=False)).audio is None
+    plan = plan_transcode(media(video(), None), TIMELINE, TranscodeRequest())
+    assert (plan.audio, plan.expected.audio, "-an" in transcode_arguments(plan, 0)) == ((), None, True)
+    assert plan_transcode(media(video()), TIMELINE, TranscodeRequest(audio=False)).audio == ()
     for sound, channels in ((SOUND, "2"), (AudioStream(index=1, codec="aac", channels=1), "1")):
-        arguments = transcode_arguments(plan_transcode(media(video(), sound), SURVEY, TranscodeRequest()), 0)
+        arguments = transcode_arguments(plan_transcode(media(video(), sound), TIMELINE, TranscodeRequest()), 0)
         options = {name: arguments[arguments.index(name) + 1] for name in ("-ac", "-map_metadata", "-map_chapters")}
         assert options == {"-ac": channels, "-map_metadata": "-1", "-map_chapters": "-1"}
 
 
 def test_only_a_faster_source_is_slowed_to_the_cap() -> None:
-    twice = Survey(readable=10.0, video_end=10.0, video_length=10.0, audio_end=10.0, frames=1200)
-    fast = plan_transcode(media(video(frame_rate=Fraction(120))), twice, TranscodeRequest(max_fps=60))
-    usual = plan_transcode(media(video()), SURVEY, TranscodeRequest(max_fps=60))
-    assert (fast.rate_cap, fast.expected.frames) == (60, 600)
-    assert (usual.rate_cap, usual.expected.frames) == (None, 250)
-    guessed = video(frame_rate=Fraction(90000))
-    assert plan_transcode(media(guessed), SURVEY, TranscodeRequest()).rate_cap is None
+    def planned(*times: float) -> tuple[int | None, int]:
+        reader = PacketReader(Media(format="mov", size=1, videos=(video(index=0),)), max_fps=60)
+        for time in times:
+            reader.add(b"0,%.3f,%.3f,0.008,K__" % (time, time))
+        film = media(video(index=0), None)
+        plan = plan_transcode(film, reader.timeline(film), TranscodeRequest(max_fps=60))
+        return plan.rate_cap, plan.expected.frames
+
+    assert planned(*[n / 120 for n in range(1200)]) == (60, 600)
+    assert planned(*[n / 60 for n in range(600)]) == (None, 600), "of milliseconds"
+    assert planned(*[n / 24 for n in range(240)], *[10 + n / 120 for n in range(1200)]) == (60, 240 + 600)
 
 
 def test_a_poster_is_taken_from_a_tenth_of_the_way_in() -> None:
     plan = plan_poster(media(video()), 360, None)
-    assert (plan.at, plan.choose, plan.width, plan.height) == (1.0, True, 640, 360)
+    assert (plan.at, plan.begin) == (None, 1.0)

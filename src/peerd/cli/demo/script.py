@@ -39,8 +39,8 @@ from peerd.store.schema.migrate import migrate
 from peerd.workers.video.errors import VideoError
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
-from peerd.workers.video.programs.ffprobe import probe, require_acceptable
 from peerd.workers.video.settings import VideoSettings
+from peerd.workers.video.source import probe_source
 
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
 """Heights of the transcodes, in turn; each takes a few seconds."""
@@ -205,4 +205,4 @@ async def _require_video(clip: Path, media: Path) -> None:
     """Refuse a file that is not a video before the nodes are started."""
     context = ProgramContext(find_tools(), VideoSettings(directory=media), clip.name)
     with FileDescriptor.at(clip) as file:
-        require_acceptable(context, await probe(context, file), audio=False)
+        await probe_source(context, file)

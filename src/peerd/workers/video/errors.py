@@ -75,7 +75,10 @@ class MediaDamaged(MediaRefused):
 class PartlyReadable(MediaDamaged):
     """A damaged source of which a transcode can keep a part, if the task says so."""
 
-    remedy = "replace it by an intact copy, or enqueue it with salvage=true to keep what is readable"
+    remedy = (
+        "replace it by an intact copy, or enqueue it with salvage=true to keep what is readable, or audio=false if its "
+        "sound alone is damaged"
+    )
 
 
 class MediaUnreadable(MediaDamaged):
@@ -83,6 +86,16 @@ class MediaUnreadable(MediaDamaged):
 
     cause = "{source} is not readable as media: {reason}"
     remedy = "replace it by an intact video file"
+
+
+class PlanFailed(MediaRefused):
+    """ffmpeg could not do what was planned, or did something else. It would do the same again."""
+
+    cause = "{source} could not be processed as planned, though no damage was found: {reason}"
+    remedy = (
+        "try the file in a player; if it plays, compare the ffmpeg of this node with others', and report the file with "
+        "this text"
+    )
 
 
 class WorkFailed(VideoError):
@@ -115,7 +128,7 @@ class ToolsMissing(WorkFailed):
 
 
 class ToolLacks(WorkFailed):
-    cause = "{source} needs {what}, which ffmpeg {version} at {path} does not have"
+    cause = "{source} needs {what}, which the ffmpeg at {path} ({version}) does not have"
     remedy = "put a build that has it on the PATH of this node"
 
 
@@ -154,7 +167,7 @@ class EncoderFailed(WorkFailed):
 
 
 class OutputWrong(WorkFailed):
-    """The output does not match an intact source."""
+    """The output cannot be read back: a fault of this node, for all that is known of the source."""
 
     cause = "the output of {source} is not what it should be: {reason}"
     remedy = "nothing was published and the task is retried; compare the ffmpeg of this node with the others'"

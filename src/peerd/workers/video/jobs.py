@@ -11,30 +11,20 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from peerd.workers.video.errors import MediaDamaged, PartlyReadable, SourceChanged, ToolLacks
+from peerd.workers.video.errors import MediaRefused, PartlyReadable, SourceChanged
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile
 from peerd.workers.video.files.publish import OutputFile, PrivateFolder, publish, sha256_of
-from peerd.workers.video.media import Media, Survey, VideoStream
-from peerd.workers.video.plan import (
-    TranscodePlan,
-    TranscodeRequest,
-    check_poster,
-    check_request,
-    plan_poster,
-    plan_transcode,
-    poster_arguments,
-    transcode_arguments,
-)
+from peerd.workers.video.media import Media
+from peerd.workers.video.plan import TranscodePlan, TranscodeRequest, check_request, plan_transcode, transcode_arguments
+from peerd.workers.video.poster import check_poster, plan_poster, take_picture
 from peerd.workers.video.programs.ffmpeg import FfmpegJob, FfmpegProgress, FfmpegResult, run_ffmpeg
 from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContext, find_tools
-from peerd.workers.video.programs.ffprobe import probe as probe_file
-from peerd.workers.video.programs.ffprobe import require_acceptable, survey
 from peerd.workers.video.settings import VideoSettings, read_settings
+from peerd.workers.video.source import look_at_start, probe_source, survey_source
 from peerd.workers.video.verify import (
     Verification,
     attributing_to_source,
-    check_survey,
     find_damage,
     missing_seconds,
     require_match,
@@ -68,9 +58,9 @@ async def probe(ctx: JobContext, source: str) -> dict[str, Any]:
     """
     environment = await JobEnvironment.open(ctx, source)
     with environment.reading() as file:
-        media, video = await environment.probe_source(file)
+        media = await probe_source(environment.programs, file)
         environment.require_unchanged(file)
-    return {"source": source, **_describe(media, video)}
+    return {"source": source, **_describe(media)}
 
 
 async def transcode(  # noqa: PLR0913 - what a task may say
@@ -102,18 +92,19 @@ async def transcode(  # noqa: PLR0913 - what a task may say
     environment = await JobEnvironment.open(ctx, source, replace=replace)
     with environment.open_job_files(output, f"-{height}p.mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
-        media, measured = await environment.survey_source(file, audio=audio)
-        damage = find_damage(media, measured)
+        survey = await survey_source(environment.programs, file, audio=audio, max_fps=max_fps)
+        media, timeline = survey.media, survey.timeline
+        damage = find_damage(media, timeline)
         if damage and not salvage:
             raise PartlyReadable(source=source, reason=damage)
-        plan = plan_transcode(media, measured, request)
-        encoded = await environment.encode(ctx, file, output_file, plan)
-        with attributing_to_source(source, encoded, measured):
+        plan = plan_transcode(media, timeline, request)
+        encoded = (await environment.encode(ctx, file, output_file, plan)).without_first(survey.early)
+        with attributing_to_source(source, encoded, timeline):
             verified, found = await environment.verify(ctx, output_file, plan)
         if salvage:
             damage = "; ".join([*([damage] if damage else []), *found, *encoded.errors[:3]]) or None
         else:
-            require_match(source, encoded, found, measured, environment.settings)
+            require_match(source, encoded, found, timeline, environment.settings)
         await ctx.progress(_CHECKED_FRACTION, "publishing")
         published = await environment.publish(file, output_file, target)
     megabytes = published["size"] / 1e6
@@ -123,8 +114,10 @@ async def transcode(  # noqa: PLR0913 - what a task may say
         **msgspec.structs.asdict(verified),
         "duration": round(verified.duration, 3),
         "decode_errors": encoded.error_count,
-        "missing": None if (short := missing_seconds(media, measured)) is None else round(short, 3),
+        "missing": None if (short := missing_seconds(media, timeline)) is None else round(short, 3),
         "damage": damage,
+        "left_out": list(media.left_out),
+        "source_size": media.size,
     }
 
 
@@ -146,18 +139,13 @@ async def poster(
     check_poster(height, at)
     environment = await JobEnvironment.open(ctx, source, replace=replace)
     with environment.open_job_files(output, "-poster.jpg") as (file, output_file, target):
-        media, video = await environment.probe_source(file)
-        environment.require_tone_mapping(video)
-        plan = plan_poster(media, height, at)
-        seek = ("-ss", f"{plan.at:.3f}")
-        job = FfmpegJob("taking a picture of", file, poster_arguments(plan), output_file, 0.0, seek)
-        await run_ffmpeg(environment.programs, job)
-        if not output_file.status.st_size:
-            raise MediaDamaged(source=source, reason=f"it has no picture at {plan.at:.2f} s")
-        await verify_poster(environment.programs, output_file, plan)
+        media = await probe_source(environment.programs, file)
+        media = await look_at_start(environment.programs, file, media)
+        taken = await take_picture(environment.programs, file, output_file, media, plan_poster(media, height, at))
+        width, height = await verify_poster(environment.programs, output_file, height)
         published = await environment.publish(file, output_file, target)
-    await ctx.progress(1.0, f"{plan.width}x{plan.height}")
-    return {**published, "width": plan.width, "height": plan.height, "at": round(plan.at, 3)}
+    await ctx.progress(1.0, f"{width}x{height}")
+    return {**published, "width": width, "height": height, "at": round(taken, 3)}
 
 
 class JobEnvironment:
@@ -183,11 +171,11 @@ class JobEnvironment:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[SourceFile]:
-        """Open the source. SourceChanged explains damage: an incomplete file looks damaged."""
+        """Open the source. SourceChanged explains a refusal: an incomplete file looks damaged, or short."""
         with self._files.open_source(self._source) as file:
             try:
                 yield file
-            except MediaDamaged:
+            except MediaRefused:
                 self.require_unchanged(file)
                 raise
 
@@ -208,19 +196,6 @@ class JobEnvironment:
                 folder.require_same_file_system(target.folder, target.relative)
                 with folder.create(f"output{PurePath(ending).suffix}") as output_file:
                     yield file, output_file, target
-
-    async def probe_source(self, file: FileDescriptor, *, audio: bool = False) -> tuple[Media, VideoStream]:
-        """Probe the source and check it against lists and limits; ``audio``: its sound is used too."""
-        media = await probe_file(self.programs, file)
-        return media, require_acceptable(self.programs, media, audio=audio)
-
-    async def survey_source(self, file: FileDescriptor, *, audio: bool) -> tuple[Media, Survey]:
-        """Probe and check the source, and read it to its end."""
-        media, video = await self.probe_source(file, audio=audio)
-        self.require_tone_mapping(video)
-        measured = await survey(self.programs, file, media)
-        check_survey(self.programs, measured)
-        return media, measured
 
     async def encode(
         self, ctx: JobContext, file: FileDescriptor, output_file: FileDescriptor, plan: TranscodePlan
@@ -275,17 +250,12 @@ class JobEnvironment:
         """Whether an earlier attempt may have published its output, and ended before that was recorded."""
         return bool(self._task.lease > 1)  # not `attempts`: one that was released is not counted
 
-    def require_tone_mapping(self, video: VideoStream) -> None:
-        """Refuse a high dynamic range that this build cannot map. Raises ToolLacks."""
-        tools = self.programs.tools
-        if video.is_hdr and not {"zscale", "tonemap"} <= tools.filters:
-            what = "the filters zscale and tonemap for its high dynamic range"
-            raise ToolLacks(source=self._source, what=what, version=tools.version, path=tools.ffmpeg)
 
-
-def _describe(media: Media, video: VideoStream) -> dict[str, Any]:
+def _describe(media: Media) -> dict[str, Any]:
+    video = media.video
+    assert video is not None
     width, height = video.displayed
-    sound = media.audio
+    sounds = [{name: getattr(each, name) for name in ("codec", "channels", "sample_rate")} for each in media.audio]
     return {
         "format": media.format,
         "size": media.size,
@@ -302,9 +272,8 @@ def _describe(media: Media, video: VideoStream) -> dict[str, Any]:
             "frames": video.frames,
             "pixel_format": video.pixel_format,
             "interlaced": video.interlaced,
-            "hdr": video.is_hdr,
+            "hdr": video.colours.hdr,
         },
-        "audio": (
-            {"codec": sound.codec, "channels": sound.channels, "sample_rate": sound.sample_rate} if sound else None
-        ),
+        "audio": next(({**fields, "channels": len(sounds) * fields["channels"]} for fields in sounds), None),
+        "left_out": list(media.left_out),
     }

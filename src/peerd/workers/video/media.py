@@ -1,4 +1,4 @@
-"""Properties of a media file as values, and the containers and codecs that may be decoded."""
+"""Properties of a media file as values."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ from fractions import Fraction
 
 import msgspec
 
-# Containers by the names of their demuxers. No playlist, no concatenation script, no image sequence, no text:
-# those formats open other files, and ffmpeg recognises them whatever the file is called.
-FORMATS = ("mov", "mp4", "m4a", "3gp", "3g2", "mj2", "matroska", "webm", "avi", "mpeg", "mpegts", "ogg", "flv", "asf")
-FORMATS_TEXT = "MP4, MOV, Matroska, WebM, AVI, MPEG, Ogg, FLV or ASF"
+from peerd.workers.video.formats import LENGTH_FROM_ZERO
 
-VIDEO_CODECS = frozenset(
-    (
-        *("h264", "hevc", "av1", "vp8", "vp9"),
-        *("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "h263", "flv1", "theora", "mjpeg"),
-        *("wmv1", "wmv2", "wmv3", "vc1"),
-        *("prores", "dnxhd", "dvvideo", "ffv1", "rawvideo"),
-    )
-)
-"""No still pictures, no text, no animations of old terminals."""
-AUDIO_CODECS = frozenset(
-    (
-        *("aac", "ac3", "eac3", "mp1", "mp2", "mp3", "opus", "vorbis", "flac", "alac"),
-        *("wmav1", "wmav2", "wmapro", "amr_nb", "amr_wb", "dts", "truehd", "speex"),
-        *("pcm_s16le", "pcm_s16be", "pcm_s24le", "pcm_s24be", "pcm_s32le", "pcm_s32be", "pcm_f32le"),
-        *("pcm_u8", "pcm_alaw", "pcm_mulaw", "pcm_bluray", "pcm_dvd"),
-        *("adpcm_ms", "adpcm_ima_wav", "adpcm_ima_qt"),
-    )
-)
-IGNORED_CODECS = frozenset(
-    (
-        *("mov_text", "subrip", "text", "ass", "webvtt", "eia_608"),
-        *("dvd_subtitle", "dvb_subtitle", "dvb_teletext", "hdmv_pgs_subtitle"),
-        *("png", "bmp", "gif"),
-    )
-)
-"""Of subtitles and cover pictures, which are left out of the output."""
-CODECS = VIDEO_CODECS | AUDIO_CODECS | IGNORED_CODECS
-"""Only their decoders may be opened; ffprobe opens one for each stream, used or not."""
 HDR_TRANSFERS = frozenset({"smpte2084", "arib-std-b67"})
 
 
+class Colours(msgspec.Struct, frozen=True):
+    """What the numbers of a picture mean, by the names of ffmpeg; '' is unknown."""
+
+    primaries: str = ""
+    transfer: str = ""
+    matrix: str = ""
+
+    @property
+    def hdr(self) -> bool:
+        """Whether it is a high dynamic range, which has to be mapped for an 8-bit output."""
+        return self.transfer in HDR_TRANSFERS
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Of some frames: width and height as stored, the aspect of a sample, the format of pixels."""
+
+    width: int
+    height: int
+    sample_aspect: Fraction
+    pixel_format: str
+
+    @property
+    def area(self) -> Fraction:
+        return self.width * self.height * self.sample_aspect
+
+
 class VideoStream(msgspec.Struct, frozen=True):
-    """The picture. ``width`` and ``height`` are as stored; ``rotation`` in degrees; unknown values are None."""
+    """A picture. ``width`` and ``height`` are as stored; ``rotation`` in degrees; unknown values are None.
+
+    ``still``: marked as a cover, a still or a thumbnail. ``interlaced``: frames have two fields each. ``combed`` is
+    the first field, 'tff' or 'bff', of frames that are interlaced but do not say so. ``fields``: each packet is one
+    field, and the decoder does not weave them. ``changes``: frames have several shapes; these are of the largest.
+    """
 
     index: int
     codec: str
@@ -53,54 +53,71 @@ class VideoStream(msgspec.Struct, frozen=True):
     rotation: float = 0.0
     frame_rate: Fraction | None = None
     frames: int | None = None
-    duration: float | None = None
     pixel_format: str = ""
     interlaced: bool = False
-    transfer: str = ""
+    combed: str = ""
+    fields: bool = False
+    colours: Colours = Colours()
+    changes: bool = False
+    default: bool = False
+    still: bool = False
+    programs: frozenset[int] = frozenset()
 
     @property
     def displayed(self) -> tuple[int, int]:
         """Width and height in square pixels, with sample aspect and rotation applied."""
         width, height = max(1, round(self.width * self.sample_aspect)), self.height
-        quarter_turned = abs(abs(self.rotation) % 180 - 90) < 1
-        return (height, width) if quarter_turned else (width, height)
+        return (height, width) if self.quarter_turned else (width, height)
 
     @property
-    def is_hdr(self) -> bool:
-        """Whether the picture has a high dynamic range, which has to be mapped for an 8-bit output."""
-        return self.transfer in HDR_TRANSFERS
+    def quarter_turned(self) -> bool:
+        return abs(abs(self.rotation) % 180 - 90) < 1
+
+    def __str__(self) -> str:
+        return f"picture {self.index} ({self.codec}, {self.width}x{self.height})"
 
 
 class AudioStream(msgspec.Struct, frozen=True):
+    """A sound. ``layout`` names its channels, '' if unknown. ``aside``: marked as a commentary or for the impaired."""
+
     index: int
     codec: str
     channels: int = 0
+    layout: str = ""
     sample_rate: int = 0
-    duration: float | None = None
+    language: str = ""
+    default: bool = False
+    aside: bool = False
+    programs: frozenset[int] = frozenset()
+
+    def __str__(self) -> str:
+        return f"sound {self.index} ({', '.join(filter(None, [self.codec, f'{self.channels} ch', self.language]))})"
 
 
 class Media(msgspec.Struct, frozen=True):
-    """One file. ``duration`` in seconds is what the container claims; ``size`` in bytes."""
+    """One file as its headers describe it. ``duration`` in seconds is the container's claim; ``size`` in bytes.
+
+    ``videos`` and ``sounds`` are all its streams. ``video`` is the film that was chosen of them, ``audio`` its sound
+    (one stream, or two mono ones: left and right), ``left_out`` describes the others.
+    """
 
     format: str
     size: int
     duration: float | None = None
     start: float = 0.0
+    videos: tuple[VideoStream, ...] = ()
+    sounds: tuple[AudioStream, ...] = ()
     video: VideoStream | None = None
-    audio: AudioStream | None = None
+    audio: tuple[AudioStream, ...] = ()
+    left_out: tuple[str, ...] = ()
 
+    @property
+    def length(self) -> float | None:
+        """The seconds that the container claims, from its start; None where it claims nothing."""
+        if self.duration is None or not self.is_one_of(LENGTH_FROM_ZERO):
+            return self.duration
+        return self.duration - self.start
 
-class Survey(msgspec.Struct, frozen=True):
-    """What can be read of a file, packet by packet, without decoding.
-
-    Ends are seconds from the file's start; ``readable`` is the last of any stream, ``video_length`` the span of the
-    picture, which may begin late; ``audio_end`` is None without sound. ``jumps``: how often the timestamps of picture
-    or sound run backwards, or leap ahead.
-    """
-
-    readable: float
-    video_end: float
-    video_length: float
-    audio_end: float | None
-    frames: int
-    jumps: int = 0
+    def is_one_of(self, formats: frozenset[str]) -> bool:
+        """Whether one of the names of its container is in a list."""
+        return not formats.isdisjoint(self.format.split(","))

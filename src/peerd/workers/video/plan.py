@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
+from peerd.workers.video.colours import encoder_arguments, scale_filters
 from peerd.workers.video.errors import RequestRefused
-from peerd.workers.video.media import AudioStream, Media, Survey, VideoStream
+from peerd.workers.video.formats import WHOLE_FRAMES
+from peerd.workers.video.media import AudioStream, Media, VideoStream
+from peerd.workers.video.timeline import UNEVEN, Timeline
 
 # x264's preset and constant rate factor. CRF 23 is x264's own default; each 6 halve or double the size.
 _QUALITIES: dict[str, tuple[str, int]] = {
@@ -18,19 +19,19 @@ _QUALITIES: dict[str, tuple[str, int]] = {
 # Peak video bit rate (kbit/s) up to a height: twice Shaka Streamer's H.264 defaults, whose averages CRF then
 # decides; twice is also the most that Apple's authoring rules allow a peak to be.
 _PEAKS = ((240, 500), (360, 800), (480, 2000), (720, 6000), (1080, 10000), (2160, 34000))
-_MAX_CANDIDATES = 50
-_CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
 _KEY_FRAME_SECONDS = 2  # Apple's authoring rules; also how finely players seek
 _AUDIO_RATE = 48000
 TIME_BASE = "1/90000"
-TONE_MAP = (
-    "zscale=transfer=linear:npl=100,format=gbrpf32le,zscale=primaries=bt709,tonemap=hable:desat=0,"
-    "zscale=transfer=bt709:matrix=bt709:range=limited"
-)
+_LONGEST_SIDE = 16384  # pixels; of libx264
+_FEWER = 0.99  # and 3 frames; a source that is faster by less keeps all its frames
+_LONG_PAUSE = 0.5  # seconds
+_TIME_TOLERANCE = 0.002  # seconds
+_LEAST_FOR_FIELDS = 8  # pixels of each side, for the deinterlacer
+_AMBISONIC = "pan=stereo|c0=0.5*c0+0.5*c1|c1=0.5*c0-0.5*c1"
 
 
 class TranscodeRequest(msgspec.Struct, frozen=True):
-    """Arguments of a transcode: bounds of the height in pixels and of the frames per second, quality, and sound."""
+    """Arguments of a transcode: bounds of the shorter side in pixels and of the frames per second; quality; sound."""
 
     height: int = 720
     max_fps: int = 60
@@ -39,41 +40,53 @@ class TranscodeRequest(msgspec.Struct, frozen=True):
 
 
 class ExpectedOutput(msgspec.Struct, frozen=True):
-    """Expected properties of the output: seconds of picture and sound (None: no sound), and frames."""
+    """Expected properties of the output: seconds of picture and sound (None: no sound), and frames.
+
+    ``begin`` is when the picture begins, in seconds; ``uncertain`` the number of frames at the start, and
+    ``frame_tolerance`` the share of all, that need not be there.
+    """
 
     duration: float
+    begin: float
     video: float
     audio: float | None
     frames: int
+    uncertain: int
     frame_tolerance: float
 
 
 class TranscodePlan(msgspec.Struct, frozen=True):
-    """All parameters of the encoder, and the expected output."""
+    """All parameters of the encoder, and the expected output.
+
+    ``begin`` is when the picture begins, in seconds. ``hold`` is how many seconds the last frame is shown, where frames
+    have long pauses; None elsewhere. ``late``: the first frames are left out.
+    ``steady``: times that leap are no new beginning.
+    """
 
     width: int
     height: int
     video: VideoStream
-    audio: AudioStream | None
+    audio: tuple[AudioStream, ...]
     rate_cap: int | None
     preset: str
     crf: int
     peak: int
+    begin: float
+    hold: float | None
+    late: bool
+    steady: bool
     expected: ExpectedOutput
 
 
-def plan_transcode(media: Media, measured: Survey, request: TranscodeRequest) -> TranscodePlan:
-    """Decide how a file with a picture becomes an MP4 of H.264 and AAC.
-
-    Raises RequestRefused when an argument makes no sense.
-    """
-    check_request(request)
+def plan_transcode(media: Media, timeline: Timeline, request: TranscodeRequest) -> TranscodePlan:
+    """Decide how a file with a picture becomes an MP4 of H.264 and AAC."""
     assert media.video is not None
-    video = media.video
-    audio = media.audio if request.audio and measured.audio_end is not None else None
+    video, span = media.video, timeline.video
+    audio = media.audio if request.audio and timeline.audio_end is not None else ()
     width, height = fit_size(video.displayed, request.height)
-    rate_cap = request.max_fps if _faster_than(video, measured, request.max_fps) else None
+    rate_cap = request.max_fps if span.kept < span.frames * _FEWER - 3 else None
     preset, crf = _QUALITIES[request.quality]
+    hold = span.end - (span.last if rate_cap is None else span.begin + span.kept_after)
     return TranscodePlan(
         width=width,
         height=height,
@@ -82,20 +95,33 @@ def plan_transcode(media: Media, measured: Survey, request: TranscodeRequest) ->
         rate_cap=rate_cap,
         preset=preset,
         crf=crf,
-        peak=next((peak for highest, peak in _PEAKS if height <= highest), 60000),
-        expected=_expected_output(video, audio, measured, rate_cap),
+        peak=next((peak for highest, peak in _PEAKS if min(width, height) <= highest), 60000),
+        begin=max(0.0, min(span.begin, span.end)),
+        hold=hold if max(span.gap, hold, 1 / request.max_fps) > _LONG_PAUSE else None,
+        late=timeline.lost > 0,
+        steady=timeline.steady,
+        expected=_expected_output(video, audio, timeline, rate_cap),
     )
 
 
-def fit_size(displayed: tuple[int, int], highest: int) -> tuple[int, int]:
-    """Return the output's size: the shape kept, even, no higher than ``highest``, and never enlarged.
+def fit_size(displayed: tuple[int, int], shorter: int) -> tuple[int, int]:
+    """Return the output's size: the shape kept, even, its shorter side at most ``shorter``, and never enlarged.
 
     >>> fit_size((1920, 1080), 720), fit_size((641, 361), 720), fit_size((1080, 1920), 720)
-    ((1280, 720), (640, 360), (404, 720))
+    ((1280, 720), (640, 360), (720, 1280))
     """
-    width, height = displayed
-    bound = min(height, highest)
-    return _even(width * bound / height, most=width), _even(bound, most=bound)
+    least = min(displayed)
+    bound = min(least, shorter, least * _LONGEST_SIDE // max(displayed))
+    width, height = (_even(side * bound / least, most=bound if side == least else side) for side in displayed)
+    return width, height
+
+
+def fit_expression(video: VideoStream, fit: str) -> str:
+    """Return the size of each frame for ffmpeg's filter; ``fit`` is a factor, an expression of 'w' and 'h'."""
+    # The shape of a sample has been turned with the picture.
+    width, height = ("iw", "(ih/sar)") if video.quarter_turned else ("(iw*sar)", "ih")
+    factor = fit.format(w=width, h=height).replace(",", r"\,")
+    return rf"max(2\,2*round({width}*{factor}/2-0.001)):max(2\,2*round({height}*{factor}/2-0.001))"
 
 
 def _even(wanted: float, *, most: int) -> int:
@@ -115,23 +141,18 @@ def check_request(request: TranscodeRequest) -> None:
         raise RequestRefused(argument="quality", value=quality, reason="it is not known", expected=expected)
 
 
-def _faster_than(video: VideoStream, measured: Survey, cap: int) -> bool:
-    counted = measured.frames / measured.video_length if measured.video_length > 0 else 0.0
-    rate = float(video.frame_rate) if video.frame_rate is not None else counted
-    # A header's rate may be a guess (90000/1); the counted one is not.
-    return min(rate, counted or rate) > cap * 1.01
-
-
 def _expected_output(
-    video: VideoStream, audio: AudioStream | None, measured: Survey, rate_cap: int | None
+    video: VideoStream, audio: tuple[AudioStream, ...], timeline: Timeline, rate_cap: int | None
 ) -> ExpectedOutput:
-    audio_end = measured.audio_end if audio is not None else None
-    frames = measured.frames if rate_cap is None else min(measured.frames, math.ceil(measured.video_length * rate_cap))
+    span = timeline.video
+    audio_end = timeline.audio_end if audio else None
     return ExpectedOutput(
-        duration=max(measured.video_end, audio_end or 0.0),
-        video=measured.video_length,
+        duration=max(span.end, audio_end) if audio_end is not None else span.length,
+        begin=max(0.0, min(span.begin, span.end)) if audio else 0.0,
+        video=span.length,
         audio=audio_end,
-        frames=frames,
+        frames=span.kept if rate_cap is not None else span.frames // 2 if video.fields else span.frames,
+        uncertain=span.undecodable,
         frame_tolerance=_frame_tolerance(video),
     )
 
@@ -142,22 +163,15 @@ def _frame_tolerance(video: VideoStream) -> float:
     In most codecs each does (1 % for a broken edge). VP8 has invisible reference frames in packets of their own; MPEG-4
     and its relatives in AVI write 'not coded' ones; interlaced pictures may come field by field.
     """
-    if video.interlaced:
+    if video.interlaced and not video.fields:
         return 0.55
-    return 0.01 if video.codec in {"h264", "hevc", "av1", "vp9", "mpeg2video", "theora", "prores", "mjpeg"} else 0.2
+    return 0.01 if video.codec in WHOLE_FRAMES else 0.2
 
 
 def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
     """Return the arguments of ffmpeg between the input and the output."""
-    audio: tuple[str, ...] = ()
-    if plan.audio is not None:
-        channels = 1 if plan.audio.channels == 1 else 2
-        # Gaps are filled with silence, so that sound stays with the picture.
-        audio = ("-af", "aresample=async=1:first_pts=0", "-c:a", "aac", "-ac", str(channels))
-        audio += ("-ar", str(_AUDIO_RATE), "-b:a", f"{64 * channels}k")
     return [
         *("-map", f"0:{plan.video.index}"),
-        *(("-map", f"0:{plan.audio.index}") if plan.audio else ("-an",)),
         *("-sn", "-dn", "-map_metadata", "-1", "-map_chapters", "-1"),
         *("-vf", ",".join(_picture_filters(plan))),
         # Frames keep their own times (a phone's rate varies); without the fine time base they would be
@@ -166,73 +180,77 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         *("-c:v", "libx264", "-preset", plan.preset, "-crf", str(plan.crf)),
         *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
+        *encoder_arguments(plan.video),
         *("-threads", str(threads)),
-        *audio,
+        *_pause_arguments(plan),
+        *(("-dts_delta_threshold", "1000000") if plan.steady else ()),
+        *_sound_arguments(plan),
         # Wrong timestamps can make hours of silence out of seconds; an output cut here fails verification.
         *("-t", f"{plan.expected.duration * 1.05 + 5:.3f}"),
         *("-movflags", "+faststart", "-f", "mp4"),
     ]
 
 
-def _picture_filters(plan: TranscodePlan) -> list[str]:
-    return [
-        *(["bwdif=mode=send_frame:deint=interlaced"] if plan.video.interlaced else []),
-        *([f"fps={plan.rate_cap}"] if plan.rate_cap is not None else []),
-        # Some phones record the full range of values, which few players expect in H.264.
-        f"scale={plan.width}:{plan.height}:out_range=tv",
-        *([TONE_MAP] if plan.video.is_hdr else []),
-        "setsar=1",
-        "format=yuv420p",
-    ]
-
-
-class PosterPlan(msgspec.Struct, frozen=True):
-    """One picture of a video: its size, and the second it is taken from."""
-
-    width: int
-    height: int
-    video: VideoStream
-    at: float
-    choose: bool
-
-
-def check_poster(height: int, at: float | None) -> None:
-    """Check the arguments that do not depend on the video. Raises RequestRefused."""
-    check_request(TranscodeRequest(height=height))
-    if at is not None and not (math.isfinite(at) and at >= 0):
-        raise RequestRefused(argument="at", value=at, reason="it is out of range", expected="seconds from 0 up")
-
-
-def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
-    """Choose the picture: at ``at`` seconds, or else the most typical one from a tenth of the way in.
-
-    Raises RequestRefused.
+def _pause_arguments(plan: TranscodePlan) -> list[str]:
+    """Where frames have long pauses: an MP4's length is counted in the order of decoding, so it loses the last pause
+    if frames are shown in another order; and how long the last frame is shown has to be told.
     """
-    check_poster(height, at)
-    assert media.video is not None
-    length = media.duration
-    if at is not None and length is not None and at >= length:
-        end = f"a time from 0 to below {length:.2f} s"
-        raise RequestRefused(argument="at", value=at, reason="the video is not that long", expected=end)
-    width, fitted = fit_size(media.video.displayed, height)
-    # In a very short video the only picture may be the first.
-    start = at if at is not None else (length or 0.0) / 10 if (length or 0.0) > 1 else 0.0
-    return PosterPlan(width, fitted, media.video, start, at is None)
+    if plan.hold is None:
+        return []
+    last = rf"setts=duration=if(eq(NEXT_PTS\,NOPTS)\,{plan.hold:.6f}/TB\,DURATION)"
+    return ["-bf", "0", "-bsf:v", last]
 
 
-def poster_arguments(plan: PosterPlan) -> list[str]:
-    """Return the arguments of ffmpeg between the input and the output."""
-    # ffmpeg's filter needs two candidates at least.
-    candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (plan.width * plan.height * 3)))
-    filters = [
-        # Scaled before the choice: the candidates are held in memory.
-        f"scale={plan.width}:{plan.height}",
-        *([f"thumbnail=n={candidates}"] if plan.choose else []),
-        *([TONE_MAP] if plan.video.is_hdr else []),
-        *("setsar=1", "format=yuvj420p"),
-    ]
+def _sound_arguments(plan: TranscodePlan) -> list[str]:
+    audio = plan.audio
+    if not audio:
+        return ["-an"]
+    # Gaps are filled with silence, so that sound stays with the picture.
+    steady = "aresample=async=1:first_pts=0"
+    whole = f"apad=whole_dur={plan.expected.audio:.6f}"
+    options = ["-c:a", "aac", "-ar", str(_AUDIO_RATE)]
+    if len(audio) == 2:
+        left, right = (f"[0:{each.index}]{steady},{whole}[{side}]" for each, side in zip(audio, "lr", strict=True))
+        graph = f"{left};{right};[l][r]join=inputs=2:channel_layout=stereo[sound]"
+        return ["-filter_complex", graph, "-map", "[sound]", *options, "-b:a", "128k"]
+    channels = 1 if audio[0].channels == 1 else 2
+    # Ambisonics have no loudspeakers: the first channel is the sum of all directions, the second left minus right.
+    ambisonic = audio[0].layout.startswith("ambisonic")
+    filters = f"{_AMBISONIC},{steady}" if ambisonic else steady
+    return ["-map", f"0:{audio[0].index}", "-af", filters, *options, "-ac", str(channels), "-b:a", f"{64 * channels}k"]
+
+
+def _picture_filters(plan: TranscodePlan) -> list[str]:
+    size = f"{plan.width}:{plan.height}"
+    if plan.video.changes:
+        size = fit_expression(plan.video, f"min({plan.width}/{{w}},{plan.height}/{{h}})")
+    scaled = scale_filters(plan.video, size)
+    padded = [f"pad={plan.width}:{plan.height}:-1:-1"] if plan.video.changes else []
     return [
-        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
-        *("-vf", ",".join(filters), "-frames:v", "1"),
-        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
+        # Frames at a start in the middle, which some decoders make up.
+        *([f"trim=start={plan.begin - _TIME_TOLERANCE:.6f}"] if plan.late else []),
+        *([f"setpts=PTS-{plan.begin:.6f}/TB"] if not plan.audio and plan.begin else []),
+        *field_filters(plan.video),
+        *([_dropping(plan.rate_cap, plan.begin)] if plan.rate_cap is not None else []),
+        *scaled,
+        *padded,
     ]
+
+
+def _dropping(rate: int, begin: float) -> str:
+    """Drop frames of a faster source, so that the others keep their times, and pauses are not filled: the timeline
+    counts the same ones.
+    """
+    new, old = (f"floor(({time}-{begin:.6f})*{rate}+{UNEVEN})" for time in ("t", "prev_selected_t"))
+    return rf"select=isnan(prev_selected_t)+gt({new}\,{old})"
+
+
+def field_filters(video: VideoStream) -> list[str]:
+    """Make whole frames of fields: where frames say that they have some, wherever that begins; or where all have."""
+    if video.fields:
+        return ["weave=first_field=top", "bwdif=mode=send_frame:parity=tff:deint=all"]
+    if video.combed:
+        return [f"bwdif=mode=send_frame:parity={video.combed}:deint=all"]
+    planar = video.pixel_format.startswith("yuv") and min(video.width, video.height) >= _LEAST_FOR_FIELDS
+    # The filter holds one frame back, which is lost when the shape changes.
+    return ["bwdif=mode=send_frame:deint=interlaced"] if (planar and not video.changes) or video.interlaced else []

@@ -25,6 +25,7 @@ class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``directory`` is the media root: sources and outputs lie below it. ``scratch`` holds the private folder of each
     running task; it must be on the file system of the outputs, and is ``.peerd-video`` in ``directory`` by default.
+    ``codecs`` are accepted beside those of `peerd.workers.video.formats`.
     """
 
     directory: Path
@@ -42,6 +43,7 @@ class VideoSettings(msgspec.Struct, frozen=True, kw_only=True):
     stall: Seconds = 120.0
     probe_timeout: Seconds = 60.0
     max_errors: Annotated[int, Meta(ge=0)] = 10
+    codecs: tuple[str, ...] = ()
 
     @property
     def private(self) -> Path:

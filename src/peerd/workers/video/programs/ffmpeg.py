@@ -9,7 +9,7 @@ import msgspec
 
 from peerd.workers.video.errors import EncoderStalled
 from peerd.workers.video.files.descriptors import FileDescriptor
-from peerd.workers.video.media import FORMATS
+from peerd.workers.video.formats import FORMATS
 from peerd.workers.video.programs.ffmpeg_errors import explain_failure
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe import guarded_input
@@ -43,7 +43,8 @@ OnProgress = Callable[[FfmpegProgress], Awaitable[None]]
 class FfmpegJob(msgspec.Struct, frozen=True):
     """What to run. ``arguments`` stand between input and output; ``output`` None discards the output.
 
-    ``doing`` is the activity that errors name; ``total`` is the expected seconds of output.
+    ``doing`` is the activity that errors name; ``total`` is the expected seconds of output, and
+    ``watch`` gets each line that it prints.
     """
 
     doing: str
@@ -53,6 +54,7 @@ class FfmpegJob(msgspec.Struct, frozen=True):
     total: float
     before_input: Sequence[str] = ()
     formats: Sequence[str] = FORMATS
+    watch: Callable[[bytes], object] = lambda _: None
 
 
 class FfmpegResult(msgspec.Struct, frozen=True):
@@ -61,6 +63,10 @@ class FfmpegResult(msgspec.Struct, frozen=True):
     report: FfmpegProgress
     error_count: int
     errors: list[str]
+
+    def without_first(self, count: int) -> FfmpegResult:
+        """Return it without its first error lines."""
+        return FfmpegResult(self.report, max(0, self.error_count - count), self.errors[count:])
 
 
 async def run_ffmpeg(context: ProgramContext, job: FfmpegJob, on_progress: OnProgress | None = None) -> FfmpegResult:
@@ -73,7 +79,7 @@ async def run_ffmpeg(context: ProgramContext, job: FfmpegJob, on_progress: OnPro
     command = [
         *(context.tools.ffmpeg, "-hide_banner", "-nostdin", "-y", "-v", "repeat+error"),
         *PROGRESS_OPTIONS,
-        *("-threads", str(settings.threads)),
+        *("-max_error_rate", "1", "-threads", str(settings.threads)),  # errors are counted, and judged, here
         *job.before_input,
         *guarded_input(context, job.input, job.formats),
         *job.arguments,
@@ -85,6 +91,7 @@ async def run_ffmpeg(context: ProgramContext, job: FfmpegJob, on_progress: OnPro
         async for line in program.lines(
             silence=settings.stall, within=settings.max_wall, activity_probe=lambda: _file_activity(job.output)
         ):
+            job.watch(line)
             progress = reader.feed(line)
             if progress is not None:
                 if reader.stalled > settings.stall:
@@ -93,15 +100,7 @@ async def run_ffmpeg(context: ProgramContext, job: FfmpegJob, on_progress: OnPro
                     await on_progress(progress)
         status = await program.ended()
         if status != 0:
-            raise explain_failure(
-                source,
-                job.doing,
-                status,
-                program.errors.kept,
-                directory=str(settings.directory),
-                memory=settings.max_memory,
-                output=settings.max_output,
-            )
+            raise explain_failure(context, job.doing, status, program.errors.kept)
         return FfmpegResult(reader.progress, program.errors.count, program.errors.first)
 
 

@@ -7,12 +7,13 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from peerd.workers.video.errors import ToolsMissing
-from peerd.workers.video.media import CODECS
+from peerd.workers.video.formats import CODECS, HARDWARE_ONLY, UNSAFE_DECODERS
 from peerd.workers.video.settings import VideoSettings
 
 _OLDEST = (5, 1)  # -fps_mode appeared there
@@ -26,14 +27,19 @@ _DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 class FfmpegTools:
     """One build of ffmpeg with its ffprobe.
 
-    ``filters`` are the names of its filters, ``decoders`` those of its decoders for the codecs in ``media.CODECS``.
+    ``filters`` are the names of its filters, ``decoders`` those of its decoders for each codec, without unsafe ones.
     """
 
     ffmpeg: str
     ffprobe: str
     version: str
     filters: frozenset[str]
-    decoders: tuple[str, ...]
+    decoders: Mapping[str, tuple[str, ...]]
+
+    @property
+    def all_decoders(self) -> list[str]:
+        """Names of the decoders of all codecs."""
+        return [name for names in self.decoders.values() for name in names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,18 @@ class ProgramContext:
     tools: FfmpegTools
     settings: VideoSettings
     source: str
+
+    @property
+    def codecs(self) -> frozenset[str]:
+        """The codecs that are accepted, and that this build can decode."""
+        decodable = {codec for codec, names in self.tools.decoders.items() if not HARDWARE_ONLY.issuperset(names)}
+        return (CODECS | set(self.settings.codecs)) & decodable
+
+    @property
+    def decoders(self) -> list[str]:
+        """Names of the decoders that may be given bytes."""
+        names = (name for codec in sorted(self.codecs) for name in self.tools.decoders[codec])
+        return [name for name in names if name not in HARDWARE_ONLY]
 
 
 def minimal_environment() -> dict[str, str]:
@@ -122,17 +140,20 @@ def _run_program(program: str, *arguments: str) -> str:
     return answer.stdout.decode(errors="replace")
 
 
-def decoder_names(listing: str) -> tuple[str, ...]:
-    """Return the decoders for ``CODECS`` from ``ffmpeg -codecs``. A build may have several for a codec.
+def decoder_names(listing: str) -> dict[str, tuple[str, ...]]:
+    """Return the decoders of each codec from ``ffmpeg -codecs``; a build may have several for one.
 
-    >>> decoder_names(" DEV.L. av1   AOMedia Video 1 (decoders: libdav1d av1 ) (encoders: libaom-av1 )")
-    ('libdav1d', 'av1')
+    >>> decoder_names(" DEV.L. av1   AOMedia Video 1 (decoders: libdav1d av1 av1_cuvid ) (encoders: libaom-av1 )")
+    {'av1': ('libdav1d', 'av1')}
     >>> decoder_names(" DEV.L. theora   Theora (encoders: libtheora )")
-    ('theora',)
+    {'theora': ('theora',)}
     """
-    found: list[str] = []
+    found: dict[str, tuple[str, ...]] = {}
     for row in (line.split(maxsplit=2) for line in listing.splitlines()):
-        if len(row) == 3 and row[0].startswith("D") and row[1] in CODECS:
+        if len(row) == 3 and row[0].startswith("D"):
             several = _DECODERS.search(row[2])
-            found += several[1].split() if several is not None else [row[1]]
-    return tuple(found)
+            names = several[1].split() if several is not None else [row[1]]
+            safe = tuple(name for name in names if not name.endswith(UNSAFE_DECODERS))
+            if safe:
+                found[row[1]] = safe
+    return found

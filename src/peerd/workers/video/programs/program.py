@@ -24,6 +24,8 @@ _CHUNK = 2**16
 _ADDRESS = re.compile(r"\[(\w[^@\]]*) @ 0x[0-9a-f]+\]")  # an object of ffmpeg, in its messages
 _DESCRIPTOR = re.compile(r"(file:)?/proc/self/fd/\d+")  # what FileDescriptor.address is
 _OPEN_FILES = 64
+_HARMLESS = re.compile(rb"not on whitelist|exceeds max_streams|Error while decoding stream #\d+:\d+: Invalid argument")
+"""About streams that are not used or too many, and about empty packets that ffmpeg itself writes into Ogg files."""
 
 
 def program_limits(settings: VideoSettings, memory: int | None = None) -> ResourceLimits:
@@ -54,8 +56,9 @@ class ErrorLines:
         """Add a chunk; an empty ``data`` ends the last line."""
         *lines, self._rest = (self._rest + data).split(b"\n") if data else (self._rest, b"")
         for line in filter(bytes.strip, lines):
-            self.count += 1
-            if len(self.first) < self._keep:
+            is_error = _HARMLESS.search(line) is None
+            self.count += is_error
+            if is_error and len(self.first) < self._keep:
                 self.first.append(_printable(line))
             else:
                 self._last.append(line)

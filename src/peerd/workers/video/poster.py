@@ -1,0 +1,127 @@
+"""Posters: which picture of a video is taken, and taking it."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import msgspec
+
+from peerd.workers.video.colours import TO_JPEG, scale_filters
+from peerd.workers.video.errors import MediaDamaged, MediaUnreadable, PlanFailed, RequestRefused
+from peerd.workers.video.files.descriptors import FileDescriptor
+from peerd.workers.video.formats import CLAIMED_LENGTH, INDEXED
+from peerd.workers.video.media import Media, VideoStream
+from peerd.workers.video.plan import TranscodeRequest, check_request, field_filters, fit_expression, fit_size
+from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
+from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
+from peerd.workers.video.programs.ffprobe import read_packets
+
+_MAX_CANDIDATES = 50
+_CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
+_SEEK_MARGIN = 30.0  # seconds; without an index, seeking may land behind the key frame
+_TIME_TOLERANCE = 0.002  # seconds
+_FRAME_TIME = re.compile(rb"pts_time:(-?[\d.]+)")
+
+
+class PosterPlan(msgspec.Struct, frozen=True):
+    """One picture of a video: the second that is asked for, None for a typical one, and where reading begins."""
+
+    height: int
+    video: VideoStream
+    at: float | None
+    begin: float
+
+
+def check_poster(height: int, at: float | None) -> None:
+    """Check the arguments that do not depend on the video. Raises RequestRefused."""
+    check_request(TranscodeRequest(height=height))
+    if at is not None and not (math.isfinite(at) and at >= 0):
+        raise RequestRefused(argument="at", value=at, reason="it is out of range", expected="seconds from 0 up")
+
+
+def plan_poster(media: Media, height: int, at: float | None) -> PosterPlan:
+    """Choose where reading begins: at ``at`` seconds, or at a tenth of the picture's length.
+
+    Raises RequestRefused.
+    """
+    assert media.video is not None
+    length = media.length
+    if at is not None and length is not None and at >= length and media.is_one_of(CLAIMED_LENGTH):
+        raise past_the_end(at, length)
+    if at is None:
+        begin = length / 10 if length is not None and length > 1 else 0.0  # else the only picture may be the first
+    else:
+        begin = at if media.is_one_of(INDEXED) else max(0.0, at - _SEEK_MARGIN)
+    return PosterPlan(height, media.video, at, begin)
+
+
+def past_the_end(at: float, end: float) -> RequestRefused:
+    """Return the error for a picture of a time at which there is none."""
+    expected = f"a time from 0 to below {end:.2f} s"
+    return RequestRefused(argument="at", value=at, reason=f"the picture ends at {end:.2f} s", expected=expected)
+
+
+def poster_arguments(plan: PosterPlan) -> list[str]:
+    """Return the arguments of ffmpeg between the input and the output. The time of each frame is printed."""
+    size = fit_expression(plan.video, f"min(1,{plan.height}/min({{w}},{{h}}))")
+    width, fitted = fit_size(plan.video.displayed, plan.height)
+    # ffmpeg's filter needs two candidates at least.
+    candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (width * fitted * 3)))
+    times = ["metadata=mode=add:key=shown:value=1", "metadata=mode=print:file=-"]
+    # The frame that is shown at a time is the last one that began before; the filter repeats it until then.
+    exact = [] if plan.at is None else [*times, f"fps=fps=1000:round=down:start_time={plan.at - plan.begin:.6f}"]
+    filters = [
+        *field_filters(plan.video),
+        *exact,
+        # Scaled before the choice: the candidates are held in memory.
+        *scale_filters(plan.video, size),
+        *([f"thumbnail=n={candidates}", *times] if plan.at is None else []),
+        *TO_JPEG,
+    ]
+    return [
+        *("-map", f"0:{plan.video.index}", "-an", "-sn", "-dn", "-map_metadata", "-1"),
+        *("-vf", ",".join(filters), "-frames:v", "1", "-noautoscale"),
+        *("-c:v", "mjpeg", "-q:v", "3", "-threads", "1", "-f", "mjpeg"),
+    ]
+
+
+async def take_picture(
+    context: ProgramContext, file: FileDescriptor, output_file: FileDescriptor, media: Media, plan: PosterPlan
+) -> float:
+    """Write one picture, and return the second at which it is shown first.
+
+    Where seeking landed too late, the file is read from its start. Raises RequestRefused past the picture's end,
+    MediaUnreadable when there is no picture at all.
+    """
+    times = await _write_picture(context, file, output_file, plan)
+    late = plan.at is not None and times and times[0] > plan.at + _TIME_TOLERANCE
+    if plan.begin and (late or not output_file.status.st_size):
+        plan = msgspec.structs.replace(plan, begin=0.0)
+        times = await _write_picture(context, file, output_file, plan)
+    if not output_file.status.st_size and times and plan.at is not None:
+        end = (await read_packets(context, file, media)).timeline(media).video.end
+        if plan.at >= end:
+            raise past_the_end(plan.at, end)
+        plan = msgspec.structs.replace(plan, at=times[-1])
+        times = await _write_picture(context, file, output_file, plan)
+    if not output_file.status.st_size or not times:
+        raise MediaUnreadable(source=context.source, reason="not one frame of its picture can be decoded")
+    at = times[-1] if plan.at is None else plan.at + _TIME_TOLERANCE
+    return max(0.0, next((time for time in reversed(times) if time <= at), times[0]))
+
+
+async def _write_picture(
+    context: ProgramContext, file: FileDescriptor, output_file: FileDescriptor, plan: PosterPlan
+) -> list[float]:
+    """Run ffmpeg, and return when each of the frames that it considered is shown."""
+    exact = ("-noaccurate_seek",) if plan.at is not None else ()
+    before = (*exact, "-ss", f"{plan.begin:.3f}") if plan.begin else ()
+    lines = list[bytes]()
+    job = FfmpegJob("taking a picture of", file, poster_arguments(plan), output_file, 0.0, before, watch=lines.append)
+    try:
+        await run_ffmpeg(context, job)
+    except (MediaDamaged, PlanFailed):
+        if not plan.begin:
+            raise
+    return [plan.begin + float(found[1]) for line in lines if (found := _FRAME_TIME.search(line)) is not None]
