@@ -14,7 +14,7 @@ FOLDERS = {
     # folder: processor seconds in make test, and in make test-all; those that wait longest come first
     "tests/faults": (10, 300), "tests/simulation": (15, 220), "tests/cluster": (130, 400), "tests/upgrade": (0, 40),
     "tests/demo": (0, 80), "tests/examples": (10, 90), "tests/pages": (30, 220), "tests/supervision": (60, 150),
-    "tests/storage": (80, 250), "tests/video": (30, 120), "tests/model": (20, 220), "tests/work": (25, 100),
+    "tests/storage": (80, 250), "tests/video": (60, 450), "tests/model": (20, 220), "tests/work": (25, 100),
     "tests/cli": (45, 180), "tests/web": (35, 110), "tests/gateway": (30, 110), "tests/store": (90, 200),
     "tests/remote": (30, 60), "tests/fuzz": (15, 60), "tests/testing": (10, 20), "tests/bench": (0, 90),
     "tests/unit": (45, 90), "tests/packaging": (0, 90),
