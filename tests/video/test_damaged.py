@@ -58,13 +58,20 @@ async def test_half_a_file_is_damaged_and_can_be_salvaged(bunny: Path, directory
 
 
 @pytest.mark.slow
-async def test_half_an_mp4_with_or_without_its_index_and_flipped_bits_are_damage(bunny: Path, directory: Path) -> None:
+async def test_half_an_mp4_with_or_without_its_index_and_flipped_bits_and_a_hole_are_damage(
+    bunny: Path, directory: Path
+) -> None:
     cut_in_half(remuxed(bunny, directory / "half.mp4", "-movflags", "+faststart"))
     await assert_damaged(directory, "half.mp4", "can be read")
     cut_in_half(make_clip(directory / "half.mp4"))
     await assert_damaged(directory, "half.mp4", "not readable as media: .*moov")
     flip_bits(remuxed(bunny, directory / "flipped.mkv"), 400)
     await assert_damaged(directory, "flipped.mkv", "errors while it was decoded")
+    content = remuxed(bunny, directory / "hole.mkv").read_bytes()
+    four, seven = len(content) * 4 // 10, len(content) * 7 // 10
+    for missing in (bytes(seven - four), b""):
+        (directory / "hole.mkv").write_bytes(content[:four] + missing + content[seven:])
+        await assert_damaged(directory, "hole.mkv", "s without a picture")
 
 
 @pytest.mark.slow
@@ -88,8 +95,7 @@ async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, to
     clip = make_clip(directory / "clip.mp4", seconds=4)
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "clip.mp4")
     with FileDescriptor.at(clip) as file:
-        survey = await survey_source(context, file, audio=True, max_fps=60)
-        plan = plan_transcode(survey.media, survey.timeline, TranscodeRequest())
+        plan = plan_transcode(*await survey_source(context, file, audio=True, max_fps=60), TranscodeRequest())
         assert (await verify_transcode(context, file, plan))[1] == []
     encoded = ("-c:v", "libx264", "-preset", "ultrafast", "-c:a", "copy")
     for what, *options in (
@@ -108,8 +114,7 @@ async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, to
 async def test_an_output_that_does_not_decode_is_found(bunny: Path, directory: Path, tools: FfmpegTools) -> None:
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "bunny.mp4")
     with FileDescriptor.at(bunny) as file:
-        survey = await survey_source(context, file, audio=True, max_fps=60)
-        plan = plan_transcode(survey.media, survey.timeline, TranscodeRequest())
+        plan = plan_transcode(*await survey_source(context, file, audio=True, max_fps=60), TranscodeRequest())
     flip_bits(bunny, 400)
     with FileDescriptor.at(bunny) as file, pytest.raises(OutputWrong, match="decode"):
         await verify_transcode(context, file, plan)

@@ -273,6 +273,8 @@ SEAMS = (
     *(film(f"a pause of 15 s, ts {sound}", f"{{A}} {more} {PAUSE} a.ts", 50, sound, lasts=17, span=None,
            times=[n / 25 + (n >= 25) * 15 for n in range(50)])
       for sound, more in (("", ""), ("440", "{~440*17} -c:a aac"))),
+    film("slides of 100 s", "{A*.4} {at N*100} -c:v ffv1 a.mkv", 10, times=[n * 100 for n in range(10)], lasts=-1),
+    still("a slide of a minute, 100.0 s", "{A*.2} {at N*60} {x} a.mp4", 1, 100.0, shown=60.0),
     film("curve of gamma 2.8", "{A:720x576*.4} {mpeg2} -color_primaries bt470bg -color_trc gamma28 -colorspace bt470bg"
          " a.vob", 10, size="720x576", colours="any"),
     film("a still of 20 s beside the film", "{B:320x192@.05*20} {A} {12} {x} -disposition:v:1 default a.mkv",

@@ -15,7 +15,6 @@ FORMATS = (
 )
 """By the names of their demuxers."""
 FORMATS_TEXT = "MP4, MOV, Matroska, WebM, AVI, MPEG, MXF, Ogg, FLV or ASF"
-ANIMATIONS = frozenset(("gif", "apng"))
 PLAYLISTS = frozenset(("hls", "dash", "concat", "sdp", "imf", "image2", "tty", "rtsp", "webm_dash_manifest"))
 """Demuxers that name other files."""
 CLAIMED_LENGTH = frozenset(("mov", "matroska", "avi", "flv", "mxf"))

@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Protocol, Self
 
-import msgspec
-
 from peerd.workers.video.errors import MediaRefused, PartlyReadable, SourceChanged
 from peerd.workers.video.files.descriptors import FileDescriptor
 from peerd.workers.video.files.paths import MediaDirectory, NamedEntry, SourceFile
@@ -23,7 +21,6 @@ from peerd.workers.video.programs.ffmpeg_tools import FfmpegTools, ProgramContex
 from peerd.workers.video.settings import VideoSettings, read_settings
 from peerd.workers.video.source import look_at_start, probe_source, survey_source
 from peerd.workers.video.verify import (
-    Verification,
     attributing_to_source,
     find_damage,
     missing_seconds,
@@ -92,13 +89,12 @@ async def transcode(  # noqa: PLR0913 - what a task may say
     environment = await JobEnvironment.open(ctx, source, replace=replace)
     with environment.open_job_files(output, f"-{height}p.mp4") as (file, output_file, target):
         await ctx.progress(0.0, "reading the source")
-        survey = await survey_source(environment.programs, file, audio=audio, max_fps=max_fps)
-        media, timeline = survey.media, survey.timeline
+        media, timeline = await survey_source(environment.programs, file, audio=audio, max_fps=max_fps)
         damage = find_damage(media, timeline)
         if damage and not salvage:
             raise PartlyReadable(source=source, reason=damage)
         plan = plan_transcode(media, timeline, request)
-        encoded = (await environment.encode(ctx, file, output_file, plan)).without_first(survey.early)
+        encoded = (await environment.encode(ctx, file, output_file, plan)).without_first(timeline.lost_errors)
         with attributing_to_source(source, encoded, timeline):
             verified, found = await environment.verify(ctx, output_file, plan)
         if salvage:
@@ -107,12 +103,12 @@ async def transcode(  # noqa: PLR0913 - what a task may say
             require_match(source, encoded, found, timeline, environment.settings)
         await ctx.progress(_CHECKED_FRACTION, "publishing")
         published = await environment.publish(file, output_file, target)
-    megabytes = published["size"] / 1e6
-    await ctx.progress(1.0, f"{verified.width}x{verified.height}, {verified.duration:.1f} s, {megabytes:.1f} MB")
+    await ctx.progress(
+        1.0, "{width}x{height}, {duration:.1f} s, {size} MB".format(**verified, size=round(published["size"] / 1e6, 1))
+    )
     return {
         **published,
-        **msgspec.structs.asdict(verified),
-        "duration": round(verified.duration, 3),
+        **verified,
         "decode_errors": encoded.error_count,
         "missing": None if (short := missing_seconds(media, timeline)) is None else round(short, 3),
         "damage": damage,
@@ -211,7 +207,7 @@ class JobEnvironment:
 
     async def verify(
         self, ctx: JobContext, output_file: FileDescriptor, plan: TranscodePlan
-    ) -> tuple[Verification, list[str]]:
+    ) -> tuple[dict[str, Any], list[str]]:
         """Verify the output, and record the progress."""
 
         async def report(now: FfmpegProgress) -> None:

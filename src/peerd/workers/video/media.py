@@ -114,9 +114,8 @@ class Media(msgspec.Struct, frozen=True):
     @property
     def length(self) -> float | None:
         """The seconds that the container claims, from its start; None where it claims nothing."""
-        if self.duration is None or not self.is_one_of(LENGTH_FROM_ZERO):
-            return self.duration
-        return self.duration - self.start
+        begin = self.start if self.is_one_of(LENGTH_FROM_ZERO) else 0.0
+        return self.duration - begin if self.duration is not None else None
 
     def is_one_of(self, formats: frozenset[str]) -> bool:
         """Whether one of the names of its container is in a list."""

@@ -131,14 +131,13 @@ def _even(wanted: float, *, most: int) -> int:
 
 def check_request(request: TranscodeRequest) -> None:
     """Raises RequestRefused for what is out of range or not known."""
-    height, rate, quality, range_reason = request.height, request.max_fps, request.quality, "it is out of range"
-    if not 16 <= height <= 4320:
-        raise RequestRefused(argument="height", value=height, reason=range_reason, expected="16 to 4320 pixels")
-    if not 1 <= rate <= 240:
-        raise RequestRefused(argument="max_fps", value=rate, reason=range_reason, expected="1 to 240 frames per second")
-    if quality not in _QUALITIES:
-        expected = " or ".join(_QUALITIES)
-        raise RequestRefused(argument="quality", value=quality, reason="it is not known", expected=expected)
+    for argument, value, right, expected in (
+        ("height", request.height, 16 <= request.height <= 4320, "16 to 4320 pixels"),
+        ("max_fps", request.max_fps, 1 <= request.max_fps <= 240, "1 to 240 frames per second"),
+        ("quality", request.quality, request.quality in _QUALITIES, " or ".join(_QUALITIES)),
+    ):
+        if not right:
+            raise RequestRefused(argument=argument, value=value, reason="it is not accepted", expected=expected)
 
 
 def _expected_output(
@@ -178,7 +177,8 @@ def transcode_arguments(plan: TranscodePlan, threads: int) -> list[str]:
         # rounded to the guessed rate, and those that fall together dropped.
         *("-fps_mode", "vfr", "-enc_time_base:v", TIME_BASE),
         *("-c:v", "libx264", "-preset", plan.preset, "-crf", str(plan.crf)),
-        *("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k"),
+        # x264's model of a buffer starves the frames beside a long pause.
+        *(("-maxrate", f"{plan.peak}k", "-bufsize", f"{plan.peak * 2}k") if plan.hold is None else ()),
         *("-force_key_frames", f"expr:gte(t,n_forced*{_KEY_FRAME_SECONDS})"),
         *encoder_arguments(plan.video),
         *("-threads", str(threads)),

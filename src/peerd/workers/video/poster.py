@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,21 +17,29 @@ from peerd.workers.video.plan import TranscodeRequest, check_request, field_filt
 from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe import read_packets
+from peerd.workers.video.timeline import PacketReader
 
 _MAX_CANDIDATES = 50
 _CANDIDATES_BYTES = 192 * 2**20  # ffmpeg holds each candidate, with three bytes per pixel
 _SEEK_MARGIN = 30.0  # seconds; without an index, seeking may land behind the key frame
 _TIME_TOLERANCE = 0.002  # seconds
+_TIMES = ("metadata=mode=add:key=shown:value=1", "metadata=mode=print:file=-")
+"""Filters that print the time of each frame."""
+_SHORT_WHILE = 1.0  # seconds for which a frame is surely shown, though the picture might end with it
 _FRAME_TIME = re.compile(rb"pts_time:(-?[\d.]+)")
 
 
 class PosterPlan(msgspec.Struct, frozen=True):
-    """One picture of a video: the second that is asked for, None for a typical one, and where reading begins."""
+    """One picture of a video: the second that is asked for, None for a typical one, and where reading begins.
+
+    ``frame`` is when the frame begins that is shown at that second.
+    """
 
     height: int
     video: VideoStream
     at: float | None
     begin: float
+    frame: float = 0.0
 
 
 def check_poster(height: int, at: float | None) -> None:
@@ -68,15 +77,13 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
     width, fitted = fit_size(plan.video.displayed, plan.height)
     # ffmpeg's filter needs two candidates at least.
     candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (width * fitted * 3)))
-    times = ["metadata=mode=add:key=shown:value=1", "metadata=mode=print:file=-"]
-    # The frame that is shown at a time is the last one that began before; the filter repeats it until then.
-    exact = [] if plan.at is None else [*times, f"fps=fps=1000:round=down:start_time={plan.at - plan.begin:.6f}"]
+    chosen = [rf"select=gte(t\,{plan.frame - plan.begin - _TIME_TOLERANCE:.6f})"]
     filters = [
         *field_filters(plan.video),
-        *exact,
+        *([*chosen, *_TIMES, "setpts=0"] if plan.at is not None else []),
         # Scaled before the choice: the candidates are held in memory.
         *scale_filters(plan.video, size),
-        *([f"thumbnail=n={candidates}", *times] if plan.at is None else []),
+        *([f"thumbnail=n={candidates}", *_TIMES] if plan.at is None else []),
         *TO_JPEG,
     ]
     return [
@@ -91,34 +98,52 @@ async def take_picture(
 ) -> float:
     """Write one picture, and return the second at which it is shown first.
 
-    Where seeking landed too late, the file is read from its start. Raises RequestRefused past the picture's end,
-    MediaUnreadable when there is no picture at all.
+    Raises RequestRefused past the picture's end, MediaUnreadable when there is no picture at all.
     """
-    times = await _write_picture(context, file, output_file, plan)
-    late = plan.at is not None and times and times[0] > plan.at + _TIME_TOLERANCE
-    if plan.begin and (late or not output_file.status.st_size):
+    if plan.at is not None:
+        plan = await _find_frame(context, file, media, plan, plan.at)
+    times = await _run(context, file, plan, poster_arguments(plan), output_file)
+    if plan.begin and not output_file.status.st_size:
         plan = msgspec.structs.replace(plan, begin=0.0)
-        times = await _write_picture(context, file, output_file, plan)
-    if not output_file.status.st_size and times and plan.at is not None:
-        end = (await read_packets(context, file, media)).timeline(media).video.end
-        if plan.at >= end:
-            raise past_the_end(plan.at, end)
-        plan = msgspec.structs.replace(plan, at=times[-1])
-        times = await _write_picture(context, file, output_file, plan)
+        times = await _run(context, file, plan, poster_arguments(plan), output_file)
     if not output_file.status.st_size or not times:
         raise MediaUnreadable(source=context.source, reason="not one frame of its picture can be decoded")
-    at = times[-1] if plan.at is None else plan.at + _TIME_TOLERANCE
-    return max(0.0, next((time for time in reversed(times) if time <= at), times[0]))
+    return max(0.0, times[0])
 
 
-async def _write_picture(
-    context: ProgramContext, file: FileDescriptor, output_file: FileDescriptor, plan: PosterPlan
+async def _find_frame(
+    context: ProgramContext, file: FileDescriptor, media: Media, plan: PosterPlan, at: float
+) -> PosterPlan:
+    """Find the frame that is shown at a second: the last one that began before, or else the first of all.
+
+    Where seeking landed too late, the file is read from its start.
+    """
+    times: list[float] = []
+    for begin in dict.fromkeys((plan.begin, 0.0)):
+        if not times:
+            plan = msgspec.structs.replace(plan, begin=begin)
+            filters = ",".join((f"trim=end={at - begin + _TIME_TOLERANCE:.6f}", *_TIMES))
+            arguments = ("-map", f"0:{plan.video.index}", "-vf", filters, "-fps_mode", "passthrough")
+            times = await _run(context, file, plan, arguments, None)
+    if times and at - times[-1] > _SHORT_WHILE:
+        end = (await read_packets(context, file, PacketReader(media))).timeline(media).video.end
+        if at >= end:
+            raise past_the_end(at, end)
+    return msgspec.structs.replace(plan, frame=times[-1] if times else 0.0)
+
+
+async def _run(
+    context: ProgramContext,
+    file: FileDescriptor,
+    plan: PosterPlan,
+    arguments: Sequence[str],
+    out: FileDescriptor | None,
 ) -> list[float]:
     """Run ffmpeg, and return when each of the frames that it considered is shown."""
     exact = ("-noaccurate_seek",) if plan.at is not None else ()
     before = (*exact, "-ss", f"{plan.begin:.3f}") if plan.begin else ()
     lines = list[bytes]()
-    job = FfmpegJob("taking a picture of", file, poster_arguments(plan), output_file, 0.0, before, watch=lines.append)
+    job = FfmpegJob("taking a picture of", file, arguments, out, 0.0, before, watch=lines.append)
     try:
         await run_ffmpeg(context, job)
     except (MediaDamaged, PlanFailed):

@@ -9,14 +9,14 @@ import msgspec
 from peerd.workers.video.colours import needs_mapping
 from peerd.workers.video.errors import FormatRefused, MediaTooLarge, MediaUnreadable, ToolLacks
 from peerd.workers.video.files.descriptors import FileDescriptor
-from peerd.workers.video.formats import ANIMATIONS, CODECS, FORMATS_TEXT
+from peerd.workers.video.formats import CODECS, FORMATS_TEXT
 from peerd.workers.video.media import Colours, Media, Shape, VideoStream
 from peerd.workers.video.programs.ffmpeg import FfmpegJob, run_ffmpeg
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe import look_at_frames, probe, read_packets
 from peerd.workers.video.programs.ffprobe_output import Look
 from peerd.workers.video.streams import choose_streams
-from peerd.workers.video.timeline import Span, Timeline
+from peerd.workers.video.timeline import PacketReader, Span, Timeline
 
 _PEEKED_SECONDS = 20.0
 _LOOKED_AT = 4  # frames
@@ -24,14 +24,6 @@ _UNTIL_DECODABLE = 300  # frames; pictures may be refreshed piece by piece, over
 _FEW_KEYS = 4  # frames for a key frame; where all are, to look at all key frames would be to decode the file
 _FIELDS_LOOKED_AT = 60
 _FIELDS_KEY = "lavfi.idet.multiple.current_frame"
-
-
-class Survey(msgspec.Struct, frozen=True):
-    """A source that was read to its end. ``early``: the errors of a decoder at a start in the middle of a GOP."""
-
-    media: Media
-    timeline: Timeline
-    early: int
 
 
 async def probe_source(context: ProgramContext, file: FileDescriptor) -> Media:
@@ -42,7 +34,7 @@ async def probe_source(context: ProgramContext, file: FileDescriptor) -> Media:
     media = await _probe_within_limits(context, file)
     spans = None
     if len(media.videos) > 1 or any(each.still for each in media.videos):
-        spans = (await read_packets(context, file, media, seconds=_PEEKED_SECONDS)).spans
+        spans = (await read_packets(context, file, PacketReader(media, seconds=_PEEKED_SECONDS))).spans
     media = choose_streams(media, context.codecs, spans)
     require_film(context, media, audio=False)
     return media
@@ -56,25 +48,27 @@ async def look_at_start(context: ProgramContext, file: FileDescriptor, media: Me
     return msgspec.structs.replace(media, video=video)
 
 
-async def survey_source(context: ProgramContext, file: FileDescriptor, *, audio: bool, max_fps: int) -> Survey:
+async def survey_source(
+    context: ProgramContext, file: FileDescriptor, *, audio: bool, max_fps: int
+) -> tuple[Media, Timeline]:
     """Probe and check a source, read it to its end, and look at some of its frames. ``audio``: its sound is used."""
     media = await _probe_within_limits(context, file)
-    reader = await read_packets(context, file, media, max_fps=max_fps)
+    reader = await read_packets(context, file, PacketReader(media, max_fps=max_fps))
     if reader.one_stream_pauses:
-        reader = await read_packets(context, file, media, max_fps=max_fps, steady=True)
+        reader = await read_packets(context, file, PacketReader(media, max_fps=max_fps, steady=True))
     media = choose_streams(media, context.codecs, reader.spans)
     video = require_film(context, media, audio=audio)
     timeline = reader.timeline(media)
     check_timeline(context, timeline)
-    if media.is_one_of(ANIMATIONS) and timeline.video.frames == 1:
+    if media.is_one_of(frozenset(("gif", "apng"))) and timeline.video.frames == 1:
         raise FormatRefused(source=context.source, reason="it is a still picture", expected=FORMATS_TEXT)
-    span, early = timeline.video, 0
+    span = timeline.video
     look = await _look(context, file, video, span)
     first = look.key if look.key is not None else look.first
     if span.undecodable and first is not None:
         shown = span.starting_at(first - media.start)
-        timeline = msgspec.structs.replace(timeline, video=shown, lost=max(0.0, shown.begin - span.begin))
-        early = look.errors
+        lost = max(0.0, shown.begin - span.begin)
+        timeline = msgspec.structs.replace(timeline, video=shown, lost=lost, lost_errors=look.errors)
     if span.keys * _FEW_KEYS < span.frames and (span.undecodable or video.codec == "hevc"):
         keys = await look_at_frames(context, file, video, ("-skip_frame", "nokey"))
         look.interlaced = look.interlaced or min(keys.interlaced, 1)
@@ -83,7 +77,7 @@ async def survey_source(context: ProgramContext, file: FileDescriptor, *, audio:
     _require_mapping(context, complete)
     if video.interlaced and not look.interlaced:
         complete = msgspec.structs.replace(complete, combed=await _find_fields(context, file, video))
-    return Survey(msgspec.structs.replace(media, video=complete), timeline, early)
+    return msgspec.structs.replace(media, video=complete), timeline
 
 
 async def _probe_within_limits(context: ProgramContext, file: FileDescriptor) -> Media:

@@ -77,6 +77,8 @@ class Timeline(msgspec.Struct, frozen=True):
     jumps: int = 0
     lost: float = 0.0
     """Seconds at the start whose pictures cannot be decoded."""
+    lost_errors: int = 0
+    """Error lines of a decoder about them."""
     steady: bool = False
     """Whether leaps are pauses of one stream, and not a new beginning."""
 
@@ -85,10 +87,13 @@ class PacketReader:
     """Sums up ffprobe's packet lines, ``stream,pts,dts,duration,flags``, into a `Span` for each stream.
 
     ``max_fps``: the highest frame rate, in frames per second. ``steady``: a leap is a pause, as it is where a file has
-    one stream, or where `one_stream_pauses`.
+    one stream, or where `one_stream_pauses`. ``seconds``: only those packets of the start.
     """
 
-    def __init__(self, media: Media, *, max_fps: int = ALL_FRAMES, steady: bool = False) -> None:
+    def __init__(
+        self, media: Media, *, max_fps: int = ALL_FRAMES, steady: bool = False, seconds: float | None = None
+    ) -> None:
+        self.seconds = seconds
         self.packets = 0
         self.one_stream_pauses = False
         """Whether a stream leapt and another did not: it has a pause, and nothing begins anew."""

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-
-import msgspec
+from typing import Any
 
 from peerd.workers.video.errors import (
     EncoderFailed,
@@ -27,7 +26,7 @@ from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe import probe, read_packets
 from peerd.workers.video.settings import VideoSettings
 from peerd.workers.video.streams import choose_streams
-from peerd.workers.video.timeline import Timeline
+from peerd.workers.video.timeline import PacketReader, Timeline
 
 _OUTPUT_FORMATS = ("mov", "mp4")
 _PICTURE_FORMATS = ("jpeg_pipe", "mjpeg", "image2")
@@ -36,18 +35,8 @@ _SHARE_TOLERANCE = 0.002
 _CLAIM_TOLERANCE = 0.01  # a container's own duration is often an estimate; what was counted is not
 _MAX_SECONDS_TOLERANCE = 5.0  # a share of a long film is minutes, and no estimate is that bad
 _FRAMES_TOLERANCE = 3
+_HOLE = 1.0  # seconds; without an error a pause of the source, with one what is missing
 _CUT_OFF = "partial file"  # what ffmpeg says of a packet that ends after the file
-
-
-class Verification(msgspec.Struct, frozen=True):
-    """Properties of a verified output."""
-
-    duration: float
-    frames: int
-    width: int
-    height: int
-    video_codec: str
-    audio_codec: str | None
 
 
 def find_damage(media: Media, timeline: Timeline) -> str | None:
@@ -81,7 +70,7 @@ def _tolerated(duration: float, share: float, slack: float = 0.0) -> float:
 
 async def verify_transcode(
     context: ProgramContext, file: FileDescriptor, plan: TranscodePlan, on_progress: OnProgress | None = None
-) -> tuple[Verification, list[str]]:
+) -> tuple[dict[str, Any], list[str]]:
     """Read the output's timeline, and decode all of it; return its properties, and its differences from the plan.
 
     Raises OutputWrong when it cannot be decoded from end to end.
@@ -90,13 +79,19 @@ async def verify_transcode(
     decoded = await _decode(context, file, _OUTPUT_FORMATS, media.duration or 0.0, on_progress)
     if media.video is None:
         raise OutputWrong(source=context.source, reason="it has no picture")
-    timeline = (await read_packets(context, file, media, formats=_OUTPUT_FORMATS)).timeline(media)
+    timeline = (await read_packets(context, file, PacketReader(media), _OUTPUT_FORMATS)).timeline(media)
     if decoded.report.frames != timeline.video.frames:
         reason = f"{decoded.report.frames} of its {timeline.video.frames} frames decode"
         raise OutputWrong(source=context.source, reason=reason)
     width, height = media.video.displayed
-    audio_codec = media.audio[0].codec if media.audio else None
-    verified = Verification(timeline.readable, timeline.video.frames, width, height, media.video.codec, audio_codec)
+    verified = {
+        "duration": round(timeline.readable, 3),
+        "frames": timeline.video.frames,
+        "width": width,
+        "height": height,
+        "video_codec": media.video.codec,
+        "audio_codec": media.audio[0].codec if media.audio else None,
+    }
     return verified, find_differences(plan, media, timeline)
 
 
@@ -143,7 +138,8 @@ def require_match(
     """Raise PartlyReadable when a fault of the source explains the differences, else PlanFailed if there are any."""
     faults = source_faults(encoded, timeline)
     cut_off = any(_CUT_OFF in line for line in encoded.errors)
-    if encoded.error_count > settings.max_errors or cut_off or (found and faults):
+    hole = encoded.error_count > 0 and timeline.video.gap > _HOLE
+    if encoded.error_count > settings.max_errors or cut_off or hole or (found and faults):
         raise PartlyReadable(source=source, reason="; ".join([*found, *faults]))
     if found:
         raise PlanFailed(source=source, reason=f"of the output, {'; '.join(found)}")
@@ -167,6 +163,8 @@ def source_faults(encoded: FfmpegResult, timeline: Timeline) -> list[str]:
     faults = []
     if encoded.error_count:
         faults.append(f"{encoded.error_count} errors while it was decoded ({' / '.join(encoded.errors[:1])})")
+        if timeline.video.gap > _HOLE:
+            faults.append(f"{timeline.video.gap:.1f} s without a picture")
     if timeline.jumps:
         faults.append(f"its times run backwards, {timeline.jumps} times")
     return faults

@@ -12,10 +12,11 @@ from peerd.workers.video.programs.ffmpeg_errors import explain_failure
 from peerd.workers.video.programs.ffmpeg_tools import ProgramContext
 from peerd.workers.video.programs.ffprobe_output import FRAME_ENTRIES, PROBE_ENTRIES, Look, parse_probe
 from peerd.workers.video.programs.program import Program, program_limits
-from peerd.workers.video.timeline import ALL_FRAMES, PACKET_ENTRIES, PacketReader
+from peerd.workers.video.timeline import PACKET_ENTRIES, PacketReader
 
 _PICTURE_HEADS = (b"ftypheic", b"ftypheix", b"ftypmif1", b"ftypmsf1", b"ftypavif")
 _MAX_STREAMS = 64
+_LOOKING = "looking at"  # the one activity that decodes as an encoder does, and has its memory
 _MAX_PROBE_OUTPUT = 4 * 2**20  # bytes
 _ANALYSED = ("-analyzeduration", "60M", "-probesize", "50M")
 """How far ffmpeg looks for the beginning of a stream, in microseconds and bytes: sound may begin half a minute late."""
@@ -38,26 +39,18 @@ def guarded_input(context: ProgramContext, file: FileDescriptor, formats: Sequen
 
 
 def _ffprobe(
-    context: ProgramContext,
-    show: Sequence[str],
-    file: FileDescriptor,
-    doing: str,
-    *,
-    formats: Sequence[str] = FORMATS,
-    memory: int | None = None,
+    context: ProgramContext, show: Sequence[str], file: FileDescriptor, doing: str, formats: Sequence[str] = FORMATS
 ) -> Program:
     """Return a run of ffprobe over a file; ``show`` selects the entries and their format."""
     command = [context.tools.ffprobe, "-v", "repeat+error", "-hide_banner", "-threads", "1", *show]
-    limits = program_limits(context.settings, memory=memory or context.settings.max_probe_memory)
+    settings = context.settings
+    limits = program_limits(settings, settings.max_memory if doing == _LOOKING else settings.max_probe_memory)
     command += guarded_input(context, file, formats)
     # ffprobe makes a decoder for each stream, used or not, and ends where that is refused; it gives bytes only to
     # those of the list, which holds where the file is opened, and to the stream of which frames are asked for.
     every = ",".join(context.tools.all_decoders)
-    command[-2:-2] = [
-        "-strict",
-        "experimental",
-        *(word for kind in "vasd" for word in (f"-codec_whitelist:{kind}", every)),
-    ]
+    made = [word for kind in "vasd" for word in (f"-codec_whitelist:{kind}", every)]
+    command[-2:-2] = ["-strict", "experimental", *made]
     return Program(command, limits, doing=doing, source=context.source, files=[file])
 
 
@@ -67,7 +60,7 @@ async def probe(context: ProgramContext, file: FileDescriptor, formats: Sequence
     Raises FormatRefused, MediaUnreadable, MediaTooLarge, EncoderFailed.
     """
     show = ("-show_entries", PROBE_ENTRIES, "-of", "json")
-    async with _ffprobe(context, show, file, "probing", formats=formats) as program:
+    async with _ffprobe(context, show, file, "probing", formats) as program:
         answer = await program.read_all(_MAX_PROBE_OUTPUT, within=context.settings.probe_timeout)
         status = await program.ended()
         if status != 0:
@@ -81,16 +74,9 @@ async def probe(context: ProgramContext, file: FileDescriptor, formats: Sequence
 
 
 async def read_packets(
-    context: ProgramContext,
-    file: FileDescriptor,
-    media: Media,
-    *,
-    seconds: float | None = None,
-    max_fps: int | None = None,
-    steady: bool = False,
-    formats: Sequence[str] = FORMATS,
+    context: ProgramContext, file: FileDescriptor, reader: PacketReader, formats: Sequence[str] = FORMATS
 ) -> PacketReader:
-    """Read every packet of a file without decoding, or those of the first ``seconds``; the rest is for `PacketReader`.
+    """Give every packet of a file to ``reader``, without decoding, and return it.
 
     A header's duration is a claim: half a Matroska file still claims the whole, and ffmpeg transcodes it with
     status 0. Reading takes seconds where encoding takes minutes, so damage is found before the work.
@@ -99,10 +85,9 @@ async def read_packets(
     """
     settings, source = context.settings, context.source
     show = ["-show_entries", PACKET_ENTRIES, "-of", "csv=print_section=0"]
-    if seconds is not None:
-        show += ["-read_intervals", f"%+{seconds:.3f}"]
-    reader = PacketReader(media, max_fps=max_fps or ALL_FRAMES, steady=steady)
-    async with _ffprobe(context, show, file, "reading", formats=formats) as program:
+    if reader.seconds is not None:
+        show += ["-read_intervals", f"%+{reader.seconds:.3f}"]
+    async with _ffprobe(context, show, file, "reading", formats) as program:
         async for line in program.lines(silence=settings.stall, within=settings.max_wall):
             reader.add(line)
             if reader.packets > settings.max_packets:
@@ -120,11 +105,11 @@ async def look_at_frames(
     """Decode some frames of a picture; ``which``: the arguments that select them."""
     show = ["-select_streams", str(video.index), *which, "-show_entries", FRAME_ENTRIES, "-of", "compact=p=0"]
     look = Look()
-    async with _ffprobe(context, show, file, "looking at", memory=context.settings.max_memory) as program:
+    async with _ffprobe(context, show, file, _LOOKING) as program:
         async for line in program.lines(silence=context.settings.stall, within=context.settings.max_wall):
             look.add(line)
         status = await program.ended()
         if status < 0:
-            raise explain_failure(context, "looking at", status, program.errors.kept)
+            raise explain_failure(context, _LOOKING, status, program.errors.kept)
         look.errors = program.errors.count
     return look

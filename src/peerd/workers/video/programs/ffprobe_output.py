@@ -62,13 +62,9 @@ class _Format(msgspec.Struct):
     size: str = ""
 
 
-class _ProgramStream(msgspec.Struct):
-    index: int
-
-
 class _Program(msgspec.Struct):
     program_id: int = 0
-    streams: list[_ProgramStream] = msgspec.field(default_factory=list)
+    streams: list[dict[str, object]] = []
 
 
 class _ProbeOutput(msgspec.Struct):
@@ -86,8 +82,9 @@ def parse_probe(answer: bytes, source: str = "the file") -> Media:
         raw = msgspec.json.decode(answer.decode(errors="replace"), type=_ProbeOutput)
     except (msgspec.DecodeError, RecursionError) as error:
         raise MediaUnreadable(source=source, reason=f"ffprobe's answer makes no sense ({error})") from error
+    of_program = {each.program_id: [stream.get("index") for stream in each.streams] for each in raw.programs}
     programs = {
-        stream.index: frozenset(each.program_id for each in raw.programs if stream.index in _indexes(each))
+        stream.index: frozenset(number for number, indexes in of_program.items() if stream.index in indexes)
         for stream in raw.streams
     }
     return Media(
@@ -98,10 +95,6 @@ def parse_probe(answer: bytes, source: str = "the file") -> Media:
         videos=tuple(_video(each, programs[each.index]) for each in raw.streams if each.codec_type == "video"),
         sounds=tuple(_audio(each, programs[each.index]) for each in raw.streams if each.codec_type == "audio"),
     )
-
-
-def _indexes(program: _Program) -> set[int]:
-    return {each.index for each in program.streams}
 
 
 def _video(raw: _Stream, programs: frozenset[int]) -> VideoStream:
