@@ -91,6 +91,7 @@ async def test_a_source_that_is_still_written_is_tried_again(bunny: Path, direct
     assert not (directory / "out.mp4").exists(), "it would be in the way of the next attempt"
 
 
+@pytest.mark.slow
 async def test_an_output_that_differs_from_the_plan_is_found(directory: Path, tools: FfmpegTools) -> None:
     clip = make_clip(directory / "clip.mp4", seconds=4)
     context = ProgramContext(tools, read_settings({"directory": str(directory)}), "clip.mp4")

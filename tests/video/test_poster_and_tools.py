@@ -15,6 +15,7 @@ from peerd.workers.video.programs.ffmpeg_tools import find_tools, read_version
 from tests.video.media_helpers import RecordingContext, make_clip, output_of, work_in_progress
 
 
+@pytest.mark.slow
 async def test_a_poster_is_a_picture_of_the_video_at_the_second_that_is_requested(bunny: Path, directory: Path) -> None:
     result = await poster(RecordingContext(directory), "bunny.mp4", height=180)
     made = (directory / "bunny.mp4-poster.jpg").read_bytes()
