@@ -116,7 +116,7 @@ def look_at(path: Path, row: Row, scratch: Path) -> Seen:
     seen.tags = tuple(stream.get(f"color_{tag}", "none") for tag in ("space", "transfer", "primaries", "range"))
     packets = [each for each in answer["packets"] if each["stream_index"] == stream["index"]]
     seen.times = sorted(float(each["pts_time"]) for each in packets if "pts_time" in each and "D" not in each["flags"])
-    for place, picture in enumerate(_pictures(path, stream, bool(sounds), scratch)):
+    for place, picture in enumerate(_pictures(path, stream, scratch, has_sound=bool(sounds))):
         if row.padded:
             picture.find_film()
         _read(seen, picture, place, judged=row.numbers is not None)
@@ -125,7 +125,7 @@ def look_at(path: Path, row: Row, scratch: Path) -> Seen:
     return seen
 
 
-def _pictures(path: Path, stream: dict[str, Any], has_sound: bool, scratch: Path) -> Iterator[Picture]:  # noqa: FBT001
+def _pictures(path: Path, stream: dict[str, Any], scratch: Path, *, has_sound: bool) -> Iterator[Picture]:
     guessed = "bt709" if stream["height"] >= 720 else "bt601"
     matrix = "bt601" if path.suffix == ".jpg" else _MATRICES.get(stream.get("color_space", ""), guessed)
     reach = "pc" if path.suffix == ".jpg" or stream.get("color_range") == "pc" else "tv"

@@ -131,13 +131,13 @@ def _even(wanted: float, *, most: int) -> int:
 
 def check_request(request: TranscodeRequest) -> None:
     """Raises RequestRefused for what is out of range or not known."""
-    for argument, value, right, expected in (
-        ("height", request.height, 16 <= request.height <= 4320, "16 to 4320 pixels"),
-        ("max_fps", request.max_fps, 1 <= request.max_fps <= 240, "1 to 240 frames per second"),
-        ("quality", request.quality, request.quality in _QUALITIES, " or ".join(_QUALITIES)),
+    for argument, value, right, reason, expected in (
+        ("height", request.height, 16 <= request.height <= 4320, "out of range", "16 to 4320 pixels"),
+        ("max_fps", request.max_fps, 1 <= request.max_fps <= 240, "out of range", "1 to 240 frames per second"),
+        ("quality", request.quality, request.quality in _QUALITIES, "not known", " or ".join(_QUALITIES)),
     ):
         if not right:
-            raise RequestRefused(argument=argument, value=value, reason="it is not accepted", expected=expected)
+            raise RequestRefused(argument=argument, value=value, reason=f"it is {reason}", expected=expected)
 
 
 def _expected_output(

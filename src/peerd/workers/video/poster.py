@@ -77,10 +77,11 @@ def poster_arguments(plan: PosterPlan) -> list[str]:
     width, fitted = fit_size(plan.video.displayed, plan.height)
     # ffmpeg's filter needs two candidates at least.
     candidates = max(2, min(_MAX_CANDIDATES, _CANDIDATES_BYTES // (width * fitted * 3)))
-    chosen = [rf"select=gte(t\,{plan.frame - plan.begin - _TIME_TOLERANCE:.6f})"]
+    # The choice makes the frame the first one: its own time may lie before the second at which reading begins.
+    chosen = (rf"select=gte(t\,{plan.frame - plan.begin - _TIME_TOLERANCE:.6f})", *_TIMES, "setpts=0")
     filters = [
         *field_filters(plan.video),
-        *([*chosen, *_TIMES, "setpts=0"] if plan.at is not None else []),
+        *(chosen if plan.at is not None else ()),
         # Scaled before the choice: the candidates are held in memory.
         *scale_filters(plan.video, size),
         *([f"thumbnail=n={candidates}", *_TIMES] if plan.at is None else []),
