@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from playwright.sync_api import Page
-from playwright.sync_api import TimeoutError as NotInTime
+from playwright.sync_api import Error, Page
 
-SEEN_WITHIN: Final = 20_000
-"""Milliseconds."""
+from peerd.testing import eventually
+
+SEEN_WITHIN: Final = 20
+"""Seconds."""
 MOST_SHIFT: Final = 1
 """Pixels that boxes differ by rounding."""
 HIDDEN_TEXT: Final = """text => {
@@ -81,11 +82,21 @@ LAYOUT: Final = """most => {
 
 
 def assert_seen(page: Page, text: str) -> None:
-    """Wait until a viewer can read a text: displayed, in the window, not covered, and in contrast to its ground."""
-    try:
-        page.wait_for_function(f"text => ({HIDDEN_TEXT})(text).length === 0", arg=text, timeout=SEEN_WITHIN)
-    except NotInTime:
-        raise AssertionError(f"{text!r} on {page.url}: {page.evaluate(HIDDEN_TEXT, text)}") from None
+    """Wait until a viewer can read a text: displayed, in the window, not covered, and in contrast to its ground.
+
+    The browser is asked again and again: a page without JavaScript runs no timer and no animation frame, so there
+    `Page.wait_for_function` looks only once, maybe at a document that has not been received as a whole.
+    """
+
+    def is_seen() -> bool:
+        try:
+            hidden = page.evaluate(HIDDEN_TEXT, text)
+        except Error as error:  # the page was replaced meanwhile
+            raise AssertionError(error) from error
+        assert hidden == []
+        return True
+
+    eventually(is_seen, timeout=SEEN_WITHIN, message=lambda: f"{text!r} is seen on {page.url}")
 
 
 def faults_of_layout(page: Page) -> list[str]:
