@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +133,19 @@ async def test_an_output_replaces_no_other_file_unless_its_task_says_so(clip: Pa
 async def test_very_many_packets_are_counted_without_filling_the_processor() -> None:
     command = ["sh", "-c", "yes 0,0.04,0.04,0.04,K__ | head -n 300000"]
     counter = PacketReader(Media(format="mov", size=1, videos=(VideoStream(0, "h264", 2, 2),)))
-    began = time.process_time()
+    waits = 0
+
+    def count_waits(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
+        nonlocal waits
+        waits += 1
+        return asyncio.Task(coroutine, loop=loop, **more)
+
+    asyncio.get_running_loop().set_task_factory(count_waits)
     async with Program(command, ResourceLimits(), doing="testing", source="x") as program:
         async for line in program.lines(silence=60, within=60):
             counter.add(line)
     assert counter.spans[0].frames == 300_000
-    assert time.process_time() - began < 2, "it takes half a second; with a wait for each line it took four"
+    assert 10 * waits < 300_000, "a wait for each line takes eight times as long"
 
 
 @pytest.mark.slow
