@@ -103,17 +103,20 @@ def _expand(word: str, raw: Path) -> list[str]:
 
 
 async def run_row(row: Row, folder: Path) -> Outcome:
-    """Never raises: what goes wrong is the judgement, and its files stay."""
+    """Make a row's source, run its handler and judge the output; the files of a wrong one stay.
+
+    It raises nothing: a row that cannot be made or judged is a wrong one, and the others go on.
+    """
     began = time.monotonic()
     media, raw = folder / "media", folder / "raw"
     media.mkdir(parents=True)
     raw.mkdir()
     try:
         source = await asyncio.to_thread(make, row, media, raw)
-    except Exception as error:  # noqa: BLE001 (it is the outcome)
-        detail = getattr(error, "stderr", b"") or b""
-        return Outcome(row.name, "not made", detail.decode(errors="replace")[-300:] or f"{error!r}", 0.0)
-    outcome, judgement = await _ask(row, source, media, raw)
+        outcome, judgement = await _ask(row, source, media, raw)
+    except Exception as error:  # noqa: BLE001 - see above
+        detail = getattr(error, "stderr", None) or b""
+        outcome, judgement = "not judged", detail.decode(errors="replace")[-300:] or f"{error!r}"
     shutil.rmtree(raw if judgement else folder)
     return Outcome(row.name, outcome, judgement, time.monotonic() - began)
 
@@ -127,15 +130,12 @@ async def _ask(row: Row, source: str, media: Path, raw: Path) -> tuple[str, str]
         before = _digests(media)
         result = await asyncio.wait_for(handler(context, source, **row.args), 100)
         found = [f"{row.error} expected, done found"] if row.error else []
-    except Exception as error:  # noqa: BLE001 (it is the outcome)
+    except Exception as error:  # noqa: BLE001 - it is the outcome
         result, found = {}, [_judge_error(row, error, source)]
         outcome = f"{type(error).__name__}{'' if isinstance(error, MediaRefused) else ' (retried)'}: {error}"
     if result and not row.error:
-        try:
-            seen = await asyncio.to_thread(look_at, media / result["output"], row, raw)
-            found += differences(row, seen, result)
-        except Exception as error:  # noqa: BLE001 (an output that cannot be looked at is wrong)
-            found.append(f"{type(error).__name__}: {error}")
+        seen = await asyncio.to_thread(look_at, media / result["output"], row, raw)
+        found += differences(row, seen, result)
     after = _digests(media)
     changed = [name for name, digest in before.items() if after.get(name) != digest and name != row.replaces]
     return outcome, "; ".join(filter(None, [*(f"{name} was overwritten" for name in changed), *found]))
