@@ -109,5 +109,5 @@ def test_waiting_fails_when_the_task_dies_and_ends_when_the_time_is_over(
     assert "task 1 has this key already; it is pending" in peerd("enqueue", "video", "--unique", "a").out
     holder.run(Failed(error="OSError: the disk is full"))
     answer = peerd("enqueue", "video", "--unique", "a", "--wait", status=1)
-    assert "error: task 1 is dead after 1 attempts: OSError: the disk is full" in answer.err
+    assert "error: task 1 is dead after 1 attempt: OSError: the disk is full" in answer.err
     assert "still pending" in peerd("enqueue", "video", "--wait", "--wait-for", "50ms", status=1).err

@@ -26,7 +26,8 @@ class JobFailed(PeerdError):
     def __init__(self, task: Task) -> None:
         self.task = task
         error = task.error or "no error is recorded"
-        super().__init__(f"task {task.id} is dead after {task.attempts} attempts: {error}")
+        attempts = "1 attempt" if task.attempts == 1 else f"{task.attempts} attempts"
+        super().__init__(f"task {task.id} is dead after {attempts}: {error}")
 
 
 class JobCanceled(PeerdError):
