@@ -82,7 +82,7 @@ async def transcode(  # noqa: PLR0913 - what a task may say
 
     Returns the output's name, size in bytes, width, height, duration in seconds, frames, codecs, SHA-256, the
     seconds it took, ffmpeg's version, ``decode_errors``, ``missing`` (the seconds by which the source is shorter than
-    it claims) and ``damage`` (None unless salvaged).
+    it claims), ``damage`` (None unless salvaged), ``left_out`` (the streams that were not used) and ``source_size``.
     """
     request = TranscodeRequest(height=height, max_fps=max_fps, quality=quality, audio=audio)
     check_request(request)

@@ -25,7 +25,7 @@ class Colours(msgspec.Struct, frozen=True):
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """Of some frames: width and height as stored, the aspect of a sample, the format of pixels."""
+    """How frames are stored: width and height in samples, the aspect of a sample, the format of pixels."""
 
     width: int
     height: int

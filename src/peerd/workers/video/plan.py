@@ -1,4 +1,4 @@
-"""Plans of a transcode and of a poster, and the arguments of ffmpeg for them. No file, no process, no clock."""
+"""The plan of a transcode, and the arguments of ffmpeg for it. No file, no process, no clock."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ class TranscodePlan(msgspec.Struct, frozen=True):
     """All parameters of the encoder, and the expected output.
 
     ``begin`` is when the picture begins, in seconds. ``hold`` is how many seconds the last frame is shown, where frames
-    have long pauses; None elsewhere. ``late``: the first frames are left out.
-    ``steady``: times that leap are no new beginning.
+    have long pauses; None elsewhere. ``late``: the first frames are left out. ``steady``: times that leap are no new
+    beginning.
     """
 
     width: int
@@ -87,6 +87,7 @@ def plan_transcode(media: Media, timeline: Timeline, request: TranscodeRequest) 
     rate_cap = request.max_fps if span.kept < span.frames * _FEWER - 3 else None
     preset, crf = _QUALITIES[request.quality]
     hold = span.end - (span.last if rate_cap is None else span.begin + span.kept_after)
+    begin = max(0.0, min(span.begin, span.end))
     return TranscodePlan(
         width=width,
         height=height,
@@ -96,11 +97,11 @@ def plan_transcode(media: Media, timeline: Timeline, request: TranscodeRequest) 
         preset=preset,
         crf=crf,
         peak=next((peak for highest, peak in _PEAKS if min(width, height) <= highest), 60000),
-        begin=max(0.0, min(span.begin, span.end)),
+        begin=begin,
         hold=hold if max(span.gap, hold, 1 / request.max_fps) > _LONG_PAUSE else None,
         late=timeline.lost > 0,
         steady=timeline.steady,
-        expected=_expected_output(video, audio, timeline, rate_cap),
+        expected=_expected_output(video, audio, timeline, rate_cap, begin if audio else 0.0),
     )
 
 
@@ -141,13 +142,13 @@ def check_request(request: TranscodeRequest) -> None:
 
 
 def _expected_output(
-    video: VideoStream, audio: tuple[AudioStream, ...], timeline: Timeline, rate_cap: int | None
+    video: VideoStream, audio: tuple[AudioStream, ...], timeline: Timeline, rate_cap: int | None, begin: float
 ) -> ExpectedOutput:
     span = timeline.video
     audio_end = timeline.audio_end if audio else None
     return ExpectedOutput(
         duration=max(span.end, audio_end) if audio_end is not None else span.length,
-        begin=max(0.0, min(span.begin, span.end)) if audio else 0.0,
+        begin=begin,
         video=span.length,
         audio=audio_end,
         frames=span.kept if rate_cap is not None else span.frames // 2 if video.fields else span.frames,

@@ -59,20 +59,9 @@ async def survey_source(
     media = choose_streams(media, context.codecs, reader.spans)
     video = require_film(context, media, audio=audio)
     timeline = reader.timeline(media)
-    check_timeline(context, timeline)
-    if media.is_one_of(frozenset(("gif", "apng"))) and timeline.video.frames == 1:
-        raise FormatRefused(source=context.source, reason="it is a still picture", expected=FORMATS_TEXT)
-    span = timeline.video
-    look = await _look(context, file, video, span)
-    first = look.key if look.key is not None else look.first
-    if span.undecodable and first is not None:
-        shown = span.starting_at(first - media.start)
-        lost = max(0.0, shown.begin - span.begin)
-        timeline = msgspec.structs.replace(timeline, video=shown, lost=lost, lost_errors=look.errors)
-    if span.keys * _FEW_KEYS < span.frames and (span.undecodable or video.codec == "hevc"):
-        keys = await look_at_frames(context, file, video, ("-skip_frame", "nokey"))
-        look.interlaced = look.interlaced or min(keys.interlaced, 1)
-        look.shapes += [shape for shape in keys.shapes if shape not in look.shapes]
+    _check_timeline(context, media, timeline)
+    look = await _look(context, file, video, timeline.video)
+    timeline = _without_undecodable(timeline, look, media)
     complete = seen(video, look)
     _require_mapping(context, complete)
     if video.interlaced and not look.interlaced:
@@ -120,13 +109,15 @@ def require_film(context: ProgramContext, media: Media, *, audio: bool) -> Video
     return video
 
 
-def check_timeline(context: ProgramContext, timeline: Timeline) -> None:
-    """Refuse a source without frames, or longer than the limit, whatever its header claims.
+def _check_timeline(context: ProgramContext, media: Media, timeline: Timeline) -> None:
+    """Refuse a source without frames, with a single one, or longer than the limit, whatever its header claims.
 
-    Raises MediaUnreadable, MediaTooLarge.
+    Raises MediaUnreadable, FormatRefused, MediaTooLarge.
     """
     if timeline.video.frames <= 0:
         raise MediaUnreadable(source=context.source, reason="not one frame of its picture can be read")
+    if media.is_one_of(frozenset(("gif", "apng"))) and timeline.video.frames == 1:
+        raise FormatRefused(source=context.source, reason="it is a still picture", expected=FORMATS_TEXT)
     longest = context.settings.max_duration
     if timeline.readable > longest:
         need = f"{timeline.readable:.0f} seconds"
@@ -146,16 +137,31 @@ def _first(packets: int) -> tuple[str, str]:
 
 
 async def _look(context: ProgramContext, file: FileDescriptor, video: VideoStream, span: Span) -> Look:
-    """Look at the first frames where they matter, else at all key frames, or at some frames where all are."""
+    """Look at all key frames, or at some frames where all are key frames; and at the first ones where they matter."""
+    only_keys = ("-skip_frame", "nokey") if span.keys * _FEW_KEYS < span.frames else None
     if span.undecodable or video.codec == "hevc":
         look = await look_at_frames(context, file, video, _first(span.undecodable + _LOOKED_AT))
         if not look.frames:
             look = await look_at_frames(context, file, video, _first(span.undecodable + _UNTIL_DECODABLE))
+        if only_keys is not None:
+            keys = await look_at_frames(context, file, video, only_keys)
+            look.interlaced = look.interlaced or min(keys.interlaced, 1)
+            look.shapes += [shape for shape in keys.shapes if shape not in look.shapes]
         return look
-    if span.keys * _FEW_KEYS < span.frames:
-        return await look_at_frames(context, file, video, ("-skip_frame", "nokey"))
+    if only_keys is not None:
+        return await look_at_frames(context, file, video, only_keys)
     places = ",".join(f"{span.length * place / _LOOKED_AT:.3f}%+#2" for place in range(1, _LOOKED_AT))
     return await look_at_frames(context, file, video, ("-read_intervals", f"%+#2,{places}"))
+
+
+def _without_undecodable(timeline: Timeline, look: Look, media: Media) -> Timeline:
+    """Return the timeline without the frames at the start that depend on frames before the file's begin."""
+    first = look.key if look.key is not None else look.first
+    if not timeline.video.undecodable or first is None:
+        return timeline
+    shown = timeline.video.starting_at(first - media.start)
+    lost = max(0.0, shown.begin - timeline.video.begin)
+    return msgspec.structs.replace(timeline, video=shown, lost=lost, lost_errors=look.errors)
 
 
 def seen(video: VideoStream, look: Look) -> VideoStream:

@@ -69,7 +69,7 @@ class Span(msgspec.Struct):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """Of the film and its sound. ``readable`` is the end of the last packet of any stream, in seconds."""
+    """When the film and its sound are shown. ``readable`` is the end of the last packet of any stream, in seconds."""
 
     readable: float
     video: Span
