@@ -70,14 +70,17 @@ async def survey_source(
 
 
 async def _probe_within_limits(context: ProgramContext, file: FileDescriptor) -> Media:
-    media, settings = await probe(context, file), context.settings
-    for found, unit, limit, option in (
-        (media.size, "bytes", settings.max_source, "max_source"),
-        (media.length or 0, "seconds", settings.max_duration, "max_duration"),
-    ):
-        if found > limit:
-            raise MediaTooLarge(source=context.source, need=f"{found:.0f} {unit}", limit=f"{limit:.0f}", option=option)
+    media = await probe(context, file)
+    _require_at_most(context, "max_source", media.size, "bytes")
+    _require_at_most(context, "max_duration", media.length or 0, "seconds")
     return media
+
+
+def _require_at_most(context: ProgramContext, option: str, found: float, unit: str) -> None:
+    """Refuse a source that exceeds a limit of the worker's options. Raises MediaTooLarge."""
+    limit = getattr(context.settings, option)
+    if found > limit:
+        raise MediaTooLarge(source=context.source, need=f"{found:.0f} {unit}", limit=f"{limit:.0f}", option=option)
 
 
 def require_film(context: ProgramContext, media: Media, *, audio: bool) -> VideoStream:
@@ -102,10 +105,7 @@ def require_film(context: ProgramContext, media: Media, *, audio: bool) -> Video
         reason = f"its audio codec {media.sounds[0].codec} is not accepted (audio=false leaves it out)"
         raise FormatRefused(source=source, reason=reason, expected="AAC, MP3, Opus or FLAC sound")
     width, height = video.displayed
-    pixels = max(video.width * video.height, width * height)
-    if pixels > settings.max_pixels:
-        need, limit = f"{pixels} pixels per picture", str(settings.max_pixels)
-        raise MediaTooLarge(source=source, need=need, limit=limit, option="max_pixels")
+    _require_at_most(context, "max_pixels", max(video.width * video.height, width * height), "pixels per picture")
     return video
 
 
@@ -118,10 +118,7 @@ def _check_timeline(context: ProgramContext, media: Media, timeline: Timeline) -
         raise MediaUnreadable(source=context.source, reason="not one frame of its picture can be read")
     if media.is_one_of(frozenset(("gif", "apng"))) and timeline.video.frames == 1:
         raise FormatRefused(source=context.source, reason="it is a still picture", expected=FORMATS_TEXT)
-    longest = context.settings.max_duration
-    if timeline.readable > longest:
-        need = f"{timeline.readable:.0f} seconds"
-        raise MediaTooLarge(source=context.source, need=need, limit=f"{longest:.0f}", option="max_duration")
+    _require_at_most(context, "max_duration", timeline.readable, "seconds")
 
 
 def _require_mapping(context: ProgramContext, video: VideoStream) -> None:
@@ -138,20 +135,19 @@ def _first(packets: int) -> tuple[str, str]:
 
 async def _look(context: ProgramContext, file: FileDescriptor, video: VideoStream, span: Span) -> Look:
     """Look at all key frames, or at some frames where all are key frames; and at the first ones where they matter."""
-    only_keys = ("-skip_frame", "nokey") if span.keys * _FEW_KEYS < span.frames else None
-    if span.undecodable or video.codec == "hevc":
-        look = await look_at_frames(context, file, video, _first(span.undecodable + _LOOKED_AT))
-        if not look.frames:
-            look = await look_at_frames(context, file, video, _first(span.undecodable + _UNTIL_DECODABLE))
-        if only_keys is not None:
-            keys = await look_at_frames(context, file, video, only_keys)
-            look.interlaced = look.interlaced or min(keys.interlaced, 1)
-            look.shapes += [shape for shape in keys.shapes if shape not in look.shapes]
-        return look
-    if only_keys is not None:
-        return await look_at_frames(context, file, video, only_keys)
     places = ",".join(f"{span.length * place / _LOOKED_AT:.3f}%+#2" for place in range(1, _LOOKED_AT))
-    return await look_at_frames(context, file, video, ("-read_intervals", f"%+#2,{places}"))
+    few_keys = span.keys * _FEW_KEYS < span.frames
+    spread = ("-skip_frame", "nokey") if few_keys else ("-read_intervals", f"%+#2,{places}")
+    if not span.undecodable and video.codec != "hevc":
+        return await look_at_frames(context, file, video, spread)
+    look = await look_at_frames(context, file, video, _first(span.undecodable + _LOOKED_AT))
+    if not look.frames:
+        look = await look_at_frames(context, file, video, _first(span.undecodable + _UNTIL_DECODABLE))
+    if few_keys:
+        keys = await look_at_frames(context, file, video, spread)
+        look.interlaced = look.interlaced or min(keys.interlaced, 1)
+        look.shapes += [shape for shape in keys.shapes if shape not in look.shapes]
+    return look
 
 
 def _without_undecodable(timeline: Timeline, look: Look, media: Media) -> Timeline:
