@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,10 @@ def idle_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dat
 
 def number_of(connection: Connection) -> int:
     return int(connection.exec_driver_sql(NUMBER[connection.dialect.name]).scalar_one())
+
+
+def is_open(world: World, number: int) -> bool:
+    return bool(world.store.read(lambda one: one.exec_driver_sql(GONE[one.dialect.name].format(number)).scalar()))
 
 
 def close_from_outside(world: World, number: int) -> None:
@@ -135,11 +140,8 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
 def test_connections_that_nothing_uses_are_closed_and_those_in_use_are_kept(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def is_open(number: int) -> bool:
-        return bool(world.store.read(lambda one: one.exec_driver_sql(GONE[one.dialect.name].format(number)).scalar()))
-
     def all_are_closed(numbers: set[int]) -> bool:
-        return not any(is_open(number) for number in numbers)
+        return not any(is_open(world, number) for number in numbers)
 
     def meet(connection: Connection) -> int:
         number = number_of(connection)
@@ -156,8 +158,19 @@ def test_connections_that_nothing_uses_are_closed_and_those_in_use_are_kept(
 
             def one_is_kept(both: set[int] = both, used: set[int] = used) -> bool:
                 used.add(database.run(number_of))
-                return [number in used for number in both if is_open(number)] == [True]
+                return [number in used for number in both if is_open(world, number)] == [True]
 
             eventually(one_is_kept)
             assert len(used) == 1
             eventually(partial(all_are_closed, both))
+
+
+def test_a_connection_in_use_while_its_database_is_closed_is_closed_when_it_is_returned(world: World) -> None:
+    def close_database(connection: Connection) -> int:
+        database.close()
+        return number_of(connection)
+
+    database = Database(world.store.url)
+    number = database.run(close_database)
+    gc.collect()  # a connection that nothing closed would warn here
+    eventually(lambda: not is_open(world, number))

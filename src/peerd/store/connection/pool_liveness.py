@@ -95,7 +95,21 @@ def _responds_to_ping(engine: Engine, connection: Any) -> bool:
 
 
 class ShrinkingPool(sa.QueuePool):
-    """A pool of which the connections that are not used can be closed; those used last are used first."""
+    """A pool whose unused connections can be closed; those used last are used first.
+
+    SQLAlchemy leaves open what is in use while its pool is disposed of; this pool closes it at its return.
+    """
+
+    _is_disposed = False
+
+    def dispose(self) -> None:
+        self._is_disposed = True
+        super().dispose()
+
+    def _do_return_conn(self, record: Any) -> None:
+        super()._do_return_conn(record)
+        if self._is_disposed:
+            super().dispose()
 
     def close_unused(self) -> int:
         """Close the connections that were idle for `UNUSED_AFTER`; the number of idle ones that are left."""
