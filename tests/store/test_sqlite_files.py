@@ -51,6 +51,13 @@ def test_another_connection_leaves_the_locks_of_this_process_alone(tmp_path: Pat
     first.close()
 
 
+def test_a_connection_in_use_while_its_database_is_closed_is_closed_when_it_is_returned(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path / 'new.sqlite'}")
+    migrate(database)
+    database.run(lambda _: database.close())
+    assert [path.name for path in tmp_path.iterdir()] == ["new.sqlite"], "the last connection removes its log"
+
+
 def test_the_log_shrinks_after_the_reader_has_gone_that_made_it_grow(tmp_path: Path) -> None:
     database = Database(f"sqlite:///{tmp_path / 'new.sqlite'}")
     migrate(database)

@@ -309,7 +309,7 @@ def _sqlite(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
         connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False},
         pool_size=(pool_size + 1) // 2,
         max_overflow=pool_size,
-        poolclass=sa.QueuePool,
+        poolclass=ShrinkingPool,
     )
 
     @event.listens_for(engine, "do_connect")
