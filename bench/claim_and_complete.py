@@ -8,10 +8,10 @@ from typing import Any
 from bench.databases import BenchDatabase, register_bench_process
 from bench.samples import TimingSample
 from bench.sizes import Sizes
-from peerd.store.claim.claim import claim
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
+from peerd.store.take.claiming import claim
 
 WARM = 6
 """Batches before the clock runs: statements are compiled, and psycopg prepares them after five."""

@@ -19,10 +19,10 @@ from bench.floor import Floor, connect
 from bench.floor_tables import BARE, same_table
 from peerd.config.address import has_mysqlclient
 from peerd.operate.client import Client
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.migrate import migrate
+from peerd.store.take.claimer import Claimer
 from tests.support.server import DatabaseServer, ServerUnavailableError
 from tests.support.server_kinds import SERVERS
 from tests.support.servers import as_admin, create_database

@@ -15,10 +15,10 @@ from typing import Any, Final
 from bench.databases import VARIANTS, BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows
 from bench.shapes import BATCH, MILLION, WARM, ShapedTable
-from peerd.store.limits.limited_claim import claim_limited
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
+from peerd.store.take.claiming import claim_limited
 
 CLAIMS: Final = 100
 FEW: Final = "'few-' || ({number} % 10)"

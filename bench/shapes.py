@@ -18,13 +18,13 @@ from bench.floor import connect
 from bench.read_counts import read_by
 from bench.samples import Shape
 from bench.sizes import Sizes
-from peerd.store.claim.claim import claim
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.claiming import claim
 
 BATCH: Final = 10
 WARM: Final = 10

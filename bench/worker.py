@@ -30,9 +30,9 @@ from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
+from peerd.store.take.claimer import Claimer
 from peerd.work import statistics_writer
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.logs.line_writer import LineWriter

@@ -10,14 +10,14 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.store.claim import claim
-from peerd.store.claim.claimer import Claimer
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
+from peerd.store.take.claimer import Claimer
 from peerd.store.tasks import actions
 from tests.faults import audit, final_tables, history, load
 from tests.support.outcomes import record_outcome
@@ -37,7 +37,7 @@ def client(database: str) -> Client:
 
 
 def take(client: Client) -> ClaimId:
-    [task] = client.database.run(claim.claim, CLAIMER, token=new_token(), limit=1).tasks
+    [task] = client.database.run(claiming.claim, CLAIMER, token=new_token(), limit=1).tasks
     return ClaimId(task.id, task.lease)
 
 

@@ -12,21 +12,19 @@ from typing import Any, Final
 import msgspec
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
 
 from peerd.domain import task_transition
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store.claim import candidates, claim, claimer, compare_and_set
 from peerd.store.enqueue import enqueue, insert, unique_keys
-from peerd.store.jobs import candidates as job_candidates
 from peerd.store.jobs import held, kicking
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import CLAIM_ORDER, tasks
+from peerd.store.schema.tables import tasks
 from peerd.store.statements.compiled import id_in_list
+from peerd.store.take import claimer, claiming, eligibility, on_sqlite
 from peerd.store.tasks import effects
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import lock_tasks, update_tasks
@@ -43,31 +41,16 @@ def instead(module: ModuleType, name: str, worse: Any) -> Mutation:
 
 
 def claim_writes(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Mutation:
+    original = claiming.ClaimTerms.values
+    return lambda patch: patch.setattr(claiming.ClaimTerms, "values", lambda *about: change(original(*about)))
+
+
+def takes_in_order(*order: sa.ColumnElement[Any]) -> Mutation:
     def mutate(patch: pytest.MonkeyPatch) -> None:
-        for module in (claim, compare_and_set):
-            patch.setattr(module, "claim_values", lambda *about: change(claimer.claim_values(*about)))
+        for module in (eligibility, on_sqlite):
+            patch.setattr(module, "CLAIM_ORDER", order)
 
     return mutate
-
-
-def claim_does_not_ask(table: str) -> Mutation:
-    original = candidates._lane_head
-
-    def head(queue: str, lane: int, limit: Any) -> sa.Select[Any]:
-        select = original(queue, lane, limit)
-        assert isinstance(select.whereclause, sa.BooleanClauseList)
-        clauses = select.whereclause.clauses
-        asked = [f"FROM {table}" in str(clause.compile(dialect=sqlite.dialect())) for clause in clauses]
-        assert sum(asked) == 1
-        kept = [sa.or_(clause, tasks.c.id > 0) if asks else clause for clause, asks in zip(clauses, asked, strict=True)]
-        return sa.select(*CLAIM_ORDER).where(*kept).order_by(*CLAIM_ORDER).limit(limit)
-
-    return instead(candidates, "_lane_head", head)
-
-
-def claim_ignores_start_at(patch: pytest.MonkeyPatch) -> None:
-    for module in (candidates, compare_and_set):
-        patch.setattr(module, "is_startable", lambda: tasks.c.id > 0)
 
 
 def without_columns(*columns: str, where: Callable[[dict[str, Any]], bool]) -> Mutation:
@@ -110,13 +93,17 @@ def verdicts_without_crashes(connection: Connection, judged: Any, **_: Any) -> A
     return APPLY_VERDICTS(connection, judged)
 
 
-CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = claim.claim, insert._columns, insert.insert_many, recording.apply_verdicts
+CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = (
+    claiming.claim,
+    insert._columns,
+    insert.insert_many,
+    recording.apply_verdicts,
+)
 UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
 IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
 FAR: Final[sa.ColumnElement[Any]] = sa.literal_column("'9999-01-01 00:00:00.000'")
-FAILURES_FIRST: Final = (tasks.c.failures, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
-LEAST_URGENT: Final = (tasks.c.priority, tasks.c.failures, tasks.c.due_at, tasks.c.id)
-LEAST_URGENT_JOB: Final = (tasks.c.claim_rank.desc(), *LEAST_URGENT[1:])
+FAILURES_FIRST: Final = takes_in_order(tasks.c.failures, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
+LEAST_URGENT: Final = takes_in_order(tasks.c.priority, tasks.c.failures, tasks.c.due_at, tasks.c.id)
 
 MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "claim checked by status alone": (3, instead(recording, "is_held", lambda lease: (status_is(Status.WORKING),))),
@@ -124,13 +111,13 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "touch checked by id alone": (1, instead(touch, "update_tasks", touch_by_id)),
     "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
     "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
-    "claim takes the least urgent": (1, instead(candidates, "CLAIM_ORDER", LEAST_URGENT)),
-    "claim puts failures before priority": (0, instead(candidates, "CLAIM_ORDER", FAILURES_FIRST)),
-    "claim ignores start_at": (1, claim_ignores_start_at),
-    "claim serves nodes of any life, and draining ones": (0, claim_does_not_ask("nodes")),
-    "claim serves paused queues": (0, claim_does_not_ask("queues")),
-    "crashed task claimed beside others": (0, instead(claim, "claim", claim_together)),
-    "lost reply is not found by its token": (0, instead(claim, "claimed_by_token", lambda *_: [])),
+    "the least urgent is taken": (1, LEAST_URGENT),
+    "failures come before priority": (0, FAILURES_FIRST),
+    "a take ignores start_at": (1, instead(eligibility, "is_startable", sa.true)),
+    "a take serves nodes of any life, and draining ones": (0, instead(eligibility, "is_on_duty", sa.true)),
+    "a take serves paused queues": (0, instead(eligibility, "is_open", lambda queue: sa.true())),
+    "crashed task claimed beside others": (0, instead(claiming, "claim", claim_together)),
+    "lost reply is not found by its token": (0, instead(claiming, "claimed_by_token", lambda *_: [])),
     "retry leaves the lease": (1, without_columns("lease", where=lambda values: "crashes" in values)),
     "move leaves the lease": (8, without_columns("lease", where=lambda values: "node_id" in values)),
     "snooze leaves the deadline": (2, without_columns("deadline_at", where=lambda values: "start_at" in values)),
@@ -154,6 +141,5 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "youngest is kicked first": (5, instead(kicking, "aside_order", lambda: (tasks.c.id.desc(),))),
     "deleted job leaves its attempts": (0, instead(held, "_delete_rest", nothing)),
     "touch leaves the deadline": (0, instead(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
-    "least urgent is reserved first": (5, instead(job_candidates, "CLAIM_ORDER", LEAST_URGENT_JOB)),
 }
 """Each with a seed that has caught it, which is tried first. What it draws changes with the rules of the machine."""

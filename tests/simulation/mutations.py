@@ -29,18 +29,18 @@ from peerd.gateway.reconciliation import Reconciliation
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.store import jobs
-from peerd.store.claim import candidates, claim, compare_and_set
-from peerd.store.claim import claimer as claimers
-from peerd.store.claim.claimer import ClaimResult
-from peerd.store.limits import limited_claim
+from peerd.store.jobs import reserving
+from peerd.store.limits import turns
 from peerd.store.limits.capacity import UNLIMITED, LimitCapacity
 from peerd.store.limits.key_round_robin import KeyRoundRobin
-from peerd.store.limits.limited_claim import LimitedClaim
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
+from peerd.store.take import backlog, claiming, eligibility, on_sqlite
+from peerd.store.take.claimer import ClaimResult
+from peerd.store.take.claiming import LimitedClaim
 from peerd.store.tasks import effects
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
@@ -80,7 +80,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
     with ExitStack() as stack:
         for where, attribute, instead in mutation.patches:
             stack.enter_context(patch.object(where, attribute, instead))
-        for module in (claim, compare_and_set, complete, candidates, limited_claim):
+        for module in (claiming, on_sqlite, complete, backlog, turns, reserving):
             clear_caches(module)
             stack.callback(clear_caches, module)
         yield
@@ -118,7 +118,7 @@ async def _end_without_waiting(self: Any) -> Any:
 
 async def _claim_in_two_steps(self: Any, limit: int, *, quarantined: bool) -> ClaimResult:
     """Read the candidates, then write by primary key, without the conditions."""
-    lanes = (-1, -1 - self._claimer.node_id) if quarantined else (0, self._claimer.node_id)
+    lanes = claiming._lanes(self._claimer, quarantined=quarantined)
 
     async def claim_once(token: int) -> ClaimResult:
         ids = await self._database.read(_read_candidates, self._claimer, limit, lanes)
@@ -128,17 +128,13 @@ async def _claim_in_two_steps(self: Any, limit: int, *, quarantined: bool) -> Cl
 
 
 def _read_candidates(connection: Any, claimer: Any, limit: int, lanes: tuple[int, int]) -> list[int]:
-    statement = candidates.select_candidates(claimer.queues, lanes)
-    return list(connection.execute(statement, claimers.claimer_parameters(claimer) | {"limit": limit}).scalars())
+    return on_sqlite.candidates(connection, claimer, lanes, limit)
 
 
 def _take(connection: Any, claimer: Any, token: int, ids: list[int]) -> ClaimResult:
-    mine = (
-        sa.update(tasks)
-        .where(tasks.c.id.in_(ids))
-        .values(claimers.claim_values(claimers.max_attempts_defaults(claimer), now()))
-    )
-    connection.execute(mine, claimers.claimer_parameters(claimer) | {"token": token})
+    terms = claiming.ClaimTerms(claimer.max_attempts_defaults())
+    mine = sa.update(tasks).where(tasks.c.id.in_(ids)).values(terms.values(now()))
+    connection.execute(mine, claimer.parameters() | {"token": token})
     rows = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id.in_(ids))).mappings()
     return ClaimResult([to_task(row) for row in rows])
 
@@ -148,7 +144,7 @@ async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, quarantined: 
     taken = await self._database.read(_choose_unlocked, self._claimer, queue, limit, quarantined)
 
     async def take(token: int) -> ClaimResult:
-        lanes = claimers.lanes_for(self._claimer, quarantined=quarantined)
+        lanes = claiming._lanes(self._claimer, quarantined=quarantined)
         return ClaimResult(await self._database.run(_write_claims, self._claimer, lanes, token, taken) if taken else [])
 
     return LimitedClaim((await self._claim_and_hold(take)).tasks)
@@ -157,13 +153,13 @@ async def _turn_in_two_steps(self: Any, queue: str, limit: int, *, quarantined: 
 def _choose_unlocked(connection: Any, claimer: Any, queue: str, limit: int, quarantined: bool) -> list[int]:  # noqa: FBT001
     capacity = LimitCapacity(connection, queue)
     wanted = min(limit, capacity.for_queue())
-    lanes, without = claimers.lanes_for(claimer, quarantined=quarantined), capacity.queue_is_limited
+    lanes, without = claiming._lanes(claimer, quarantined=quarantined), capacity.queue_is_limited
     keys = KeyRoundRobin(connection, queue, lanes, after="", page=wanted + 1, with_unkeyed=without)
-    return limited_claim._choose_ids(keys, capacity, wanted, None)[0] if wanted else []
+    return turns._choose_ids(keys, capacity, wanted, None)[0] if wanted else []
 
 
 def _write_claims(connection: Any, claimer: Any, lanes: tuple[int, int], token: int, ids: list[int]) -> list[Any]:
-    return compare_and_set.claim_ids(connection, claimer, lanes, token, ids, limited=True)
+    return claiming.claim_ids(connection, claimer, lanes, token, ids, with_key=True)
 
 
 async def _ignore_lost_claims(self: Any, token: int, claim_once: Any) -> ClaimResult:
@@ -198,8 +194,8 @@ def _without_lease(connection: Any, ids: Any, *conditions: Any, **values: Any) -
     return update_tasks(connection, ids, *conditions, **values)
 
 
-def _holder_without_lease(defaults: Any, moment: Any) -> dict[str, Any]:
-    return {name: value for name, value in _HOLDER(defaults, moment).items() if name != "lease"}
+def _holder_without_lease(self: Any, moment: Any) -> dict[str, Any]:
+    return {name: value for name, value in _HOLDER(self, moment).items() if name != "lease"}
 
 
 def _expire_whatever_it_does(connection: Any, status: Status, until: Any, limit: int) -> int:
@@ -239,7 +235,7 @@ def _prepare_leniently(self: Any, ctx: Context) -> None:
 
 _PREPARE: Final = DeclaredHandlerAdapter.prepare
 _TOOK: Final = LimitedPolling.record_claim
-_HOLDER: Final = claimers.claim_values
+_HOLDER: Final = claiming.ClaimTerms.values
 _ADD: Final = OutcomeWriter.add
 _DELETE: Final = chore_batches._delete
 
@@ -250,10 +246,6 @@ def _lease_alone(lease: Any) -> tuple[Any, ...]:
 
 def _status_alone(lease: Any) -> tuple[Any, ...]:
     return (status_is(*sources(TaskEvent.COMPLETE)),)
-
-
-def _in_both(attribute: str, instead: Any, *modules: Any) -> tuple[tuple[Any, str, Any], ...]:
-    return tuple((module, attribute, instead) for module in modules)
 
 
 def _ignore(*_: Any, **__: Any) -> None:
@@ -316,10 +308,10 @@ MUTATIONS: Final = (
             ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
             (recording, "is_held", _lease_alone)),
     variant("a claim does not raise the lease", 0, (),
-            *_in_both("claim_values", _holder_without_lease, claim, compare_and_set)),
+            (claiming.ClaimTerms, "values", _holder_without_lease)),
     variant("a claim reads first and writes without conditions", 6, (), (TaskFetcher, "_claim", _claim_in_two_steps)),
     variant("a claim ignores the row's times", 1, ("insert by hand", "flaky"),
-            *_in_both("is_startable", sa.true, candidates, compare_and_set)),
+            (eligibility, "is_startable", sa.true)),
     variant("a claim whose answer was lost is forgotten", 4, ("lose the answer",),
             (TaskFetcher, "_claim_once", _ignore_lost_claims),
             (Toucher, "_release_unknown", lambda self, found: None)),
@@ -347,7 +339,7 @@ MUTATIONS: Final = (
     variant("starts are not recorded", 1, (KEYS, "quick"),
             (LimitCapacity, "record_starts", lambda self, turn, started: None)),
     variant("a plain claim takes from limited queues", 14, (KEYS, "long"),
-            (candidates, "queue_is_limited", lambda queue: sa.false())),
+            (eligibility, "is_limited", lambda queue: sa.false())),
     variant("a limited claim chooses and writes in two steps", 1, (KEYS, "long"),
             (TaskFetcher, "_claim_limited", _turn_in_two_steps)),
     variant("a limited claim without tasks is the last one", 1, (KEYS, "long"),

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim.mutex import MUTEX_FROM_LIMIT, ClaimMutex
 from peerd.store.connection.database import Database
+from peerd.store.take.mutex import MUTEX_FROM_LIMIT, ClaimMutex
 from tests.support.manual_clock import ManualClock
 
 WAITERS: Final = {

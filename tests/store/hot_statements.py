@@ -12,12 +12,9 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
 from peerd.store import jobs
-from peerd.store.claim import claim, quarantined
-from peerd.store.claim.claimer import Claimer
 from peerd.store.enqueue import enqueue
 from peerd.store.jobs import Bury, Release
 from peerd.store.jobs.fill import count_unfinished_up_to
-from peerd.store.limits import limited_claim
 from peerd.store.maintenance import chore_batches, due, rescue
 from peerd.store.maintenance.history import HistoryAge, HistoryPlace, purge_step
 from peerd.store.outcomes import complete, touch
@@ -25,6 +22,8 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.tables import limits
 from peerd.store.statements.token import new_token
+from peerd.store.take import backlog, claiming, quarantined
+from peerd.store.take.claimer import Claimer
 from tests.store.filled_table import LONG_AGO
 from tests.store.world import World, held
 from tests.support.outcomes import record_outcome
@@ -38,23 +37,23 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
     token = new_token()
 
     def take() -> None:
-        held_now.extend(run(claim.claim, claimer, token=token, limit=10).tasks)
+        held_now.extend(run(claiming.claim, claimer, token=token, limit=10).tasks)
 
     yield take, {"tasks_claim"} | by_id
     assert len(held_now) == 10
-    yield partial(run, claim.claim, claimer, token=new_token(), limit=1, quarantined=True), {"tasks_claim"} | by_id
+    yield partial(run, claiming.claim, claimer, token=new_token(), limit=1, quarantined=True), {"tasks_claim"} | by_id
     yield partial(run, quarantined.should_empty_for_quarantined, claimer, 1.0), {"tasks_claim", "tasks_turns"} | by_id
     limited_indexes = {"tasks_turns", "PRIMARY", "a sort of all"}
-    yield partial(run, limited_claim.find_claimable, claimer), {"tasks_claim", "tasks_turns"} | by_id
-    yield (partial(run, limited_claim.claim_limited, claimer, "q", token=8, limit=5), limited_indexes | working)
+    yield partial(run, backlog.find_claimable, claimer), {"tasks_claim", "tasks_turns"} | by_id
+    yield (partial(run, claiming.claim_limited, claimer, "q", token=8, limit=5), limited_indexes | working)
     limited = sa.insert(limits).values(queue="q", limit_key="", running=1000)
     run(lambda connection: connection.execute(limited).rowcount)
     yield (
-        partial(run, limited_claim.claim_limited, claimer, "q", token=9, limit=5),
+        partial(run, claiming.claim_limited, claimer, "q", token=9, limit=5),
         limited_indexes | {"tasks_claim"} | working,
     )
     run(lambda connection: connection.execute(sa.delete(limits)).rowcount)
-    yield partial(run, claim.claimed_by_token, claimer, token), working
+    yield partial(run, claiming.claimed_by_token, claimer, token), working
     yield partial(run, touch.claims_of_process, claimer.process_id), working
     yield partial(run, touch.touch, {held(task) for task in held_now}), by_id
     yield partial(run, touch.report_progress, {held(task): TaskProgress(0.5) for task in held_now}), by_id
@@ -109,7 +108,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     for claims in (held[4:5], held[5:8]):
         yield partial(run, jobs.delete_held, process_id, claims), by_id
     yield partial(run, jobs.bury, process_id, [Bury(held[8], 1, 1)]), by_id
-    yield partial(run, jobs.take, few, held[8].id, 60), by_id
+    yield partial(run, jobs.reserve_by_id, few, held[8].id, 60), by_id
     yield partial(run, jobs.kick, "q", 5), aside | by_id
     yield partial(run, jobs.kick, "other", 5), aside | by_id
     yield partial(run, jobs.release_all, few.node_id), working | by_id

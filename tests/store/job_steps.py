@@ -7,9 +7,9 @@ from typing import Any
 
 from peerd.domain.task import NewTask
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import Bury, JobState, Release, ReservedJob
 from peerd.store.outcomes.recording import ClaimId
+from peerd.store.take.claimer import Claimer
 from tests.store.world import World
 
 UINT32 = 2**32 - 1

@@ -105,7 +105,7 @@ def problems_of_plans(
         operation()
     problems, checked = [], 0
     for statement, parameters in sent:
-        if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not _names(statement, tables):
+        if not re.match(r"[\s(]*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not _names(statement, tables):
             continue
         checked += 1
         rows = explain(database, statement, parameters)
@@ -145,7 +145,7 @@ def check(
         operation()
     checked = 0
     for statement, parameters in sent:
-        if not re.match(r"\s*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not re.search(r"\btasks\b", statement):
+        if not re.match(r"[\s(]*(WITH|SELECT|UPDATE|DELETE)\b", statement) or not re.search(r"\btasks\b", statement):
             continue
         checked += 1
         reached, plan = plan_of(database, statement, parameters, engine)

@@ -10,14 +10,14 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store.claim.claim_result import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
-from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import ClaimMutex
-from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.enqueue import enqueue
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limits
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.claiming import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
+from peerd.store.take.mutex import ClaimMutex
+from peerd.store.take.quarantined import should_empty_for_quarantined
 from tests.store.world import World
 
 pytestmark = pytest.mark.every_database

@@ -8,15 +8,15 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
-from peerd.store.claim import claim
-from peerd.store.claim import mutex as mutex_module
-from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.types import is_mariadb
 from peerd.store.statements.compiled import CompiledStatement
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
+from peerd.store.take import mutex as mutex_module
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.mutex import UNUSED_AFTER_TIMEOUT, ClaimMutex
 from peerd.testing import eventually
 from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waiting
 from tests.store.plans import SentStatements, recorded_statements
@@ -36,7 +36,7 @@ def fill(world: World, number: int = 3 * MANY) -> list[int]:
 
 
 def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY) -> list[int]:
-    taken = store.run_autocommit(claim.claim, claimer, token=new_token(), limit=limit, mutex=mutex).tasks
+    taken = store.run_autocommit(claiming.claim, claimer, token=new_token(), limit=limit, mutex=mutex).tasks
     return [task.id for task in taken]
 
 
@@ -120,7 +120,7 @@ def test_a_server_that_refuses_such_locks_is_claimed_from_all_the_same(
 def test_two_claims_at_the_same_moment_are_contention(world: World) -> None:
     ids = fill(world)
     mutex = ClaimMutex(ManualClock())
-    other = claim.claim
+    other = claiming.claim
     with world.store.engine.connect() as connection, ThreadPoolExecutor() as threads:
         taken = other(connection, world.claimer(), token=new_token(), limit=MANY).tasks
         claimed = threads.submit(take, world.store, world.claimer(), mutex)

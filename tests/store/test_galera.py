@@ -16,7 +16,6 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
 from peerd.store import schedule_runs
-from peerd.store.claim import claim
 from peerd.store.connection import database_errors, galera
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
@@ -25,6 +24,7 @@ from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.migrate import current_revision, migrate, newest
+from peerd.store.take import claiming
 from peerd.store.tasks import actions, read
 from tests.store.schedule_steps import PROCESS, declare, identity, schedule
 from tests.store.test_concurrent_claimers import claims_of, start
@@ -80,8 +80,8 @@ def test_of_two_servers_that_claim_the_same_task_one_wins(world: World, servers:
     mine, theirs = world.claimer(node="a"), world.claimer(node="b")
     seen_by_all(servers)
     with servers[1].engine.connect() as slow:
-        assert claim.claim(slow, mine, token=1, limit=1).tasks
-        assert [task.id for task in servers[2].run(claim.claim, theirs, token=2, limit=1).tasks] == [task_id]
+        assert claiming.claim(slow, mine, token=1, limit=1).tasks
+        assert [task.id for task in servers[2].run(claiming.claim, theirs, token=2, limit=1).tasks] == [task_id]
         with pytest.raises(DBAPIError) as refused:
             slow.commit()
     assert database_errors.was_rolled_back(refused.value)
@@ -169,11 +169,11 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
     seen_by_all(servers)
 
     def take() -> None:
-        assert world.run(claim.claim, claimer, token=7, limit=1).tasks
+        assert world.run(claiming.claim, claimer, token=7, limit=1).tasks
         assert not lagging.read(touch.claims_of_process, claimer.process_id), "it lags"
 
     assert not lagging.read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
-    found = answer_of_a_server_that_lags(lagging, take, lambda: lagging.read(claim.claimed_by_token, claimer, 7))
+    found = answer_of_a_server_that_lags(lagging, take, lambda: lagging.read(claiming.claimed_by_token, claimer, 7))
     assert [task.id for task in found] == [task_id]
 
 
@@ -183,7 +183,7 @@ def test_the_tasks_of_a_dead_process_are_released_by_a_server_that_lags(world: W
     release = partial(rescue.release_tasks_of_process, cause="SIGKILL", crashed=True)
     taken = answer_of_a_server_that_lags(
         servers[2],
-        lambda: world.run(claim.claim, claimer, token=7, limit=1),
+        lambda: world.run(claiming.claim, claimer, token=7, limit=1),
         lambda: servers[2].run(release, claimer.process_id),
     )
     assert [one.task_id for one in taken] == [task_id]

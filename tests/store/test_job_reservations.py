@@ -11,12 +11,12 @@ import pytest
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.take.claimer import Claimer
 from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World, at_once
 from tests.support.server_kinds import ON_SERVERS
@@ -74,7 +74,7 @@ def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) ->
     world.run_group(jobs.pause_tube, "paused", UINT32)
     assert world.read(jobs.pause_state, "paused").seconds == UINT32
     job_id = put(world, "paused")
-    assert world.run_group(jobs.take, claimer, job_id, TTR) is not None, "by its id"
+    assert world.run_group(jobs.reserve_by_id, claimer, job_id, TTR) is not None, "by its id"
 
 
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
@@ -124,7 +124,7 @@ def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(wor
         assert (set(deleted), world.status(job_id)) == (({job_id}, Status.CANCELED) if is_free else (set(), status)), (
             status
         )
-    assert world.run_group(jobs.take, world.claimer("q"), 2**64 - 1, TTR) is None
+    assert world.run_group(jobs.reserve_by_id, world.claimer("q"), 2**64 - 1, TTR) is None
 
 
 def test_two_processes_never_reserve_the_same_job(world: World) -> None:
@@ -141,6 +141,12 @@ def test_two_processes_never_reserve_the_same_job(world: World) -> None:
     assert len(found) == len(set(found))
     rest = reserved_ids(world, world.claimer("q"), 100)
     assert len(found) + len(rest) == 60
+
+
+def test_a_keyed_task_that_is_pinned_to_another_node_keeps_no_job_from_being_reserved(world: World) -> None:
+    world.insert(queue="q", limit_key="k", node_id=world.node("b"))
+    job_id = put(world)
+    assert reserved_ids(world, world.claimer("q"), 1) == [job_id]
 
 
 @pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
@@ -164,7 +170,7 @@ def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_del
     assert found is not None
     assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
     assert found.time_left > 10**8, "as long as any database can say"
-    job = world.run_group(jobs.take, claimer, job_id, TTR)
+    job = world.run_group(jobs.reserve_by_id, claimer, job_id, TTR)
     assert job is not None
     release(world, claimer, Release(job.claim, None, None, "timeouts"))
     found = world.read(jobs.job_statistics, job_id)

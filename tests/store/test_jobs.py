@@ -33,9 +33,9 @@ def test_a_limit_of_a_tube_holds_for_reservations_which_count_as_running(world: 
     assert [job.id for job in first] == ids[:2]
     assert reserve(world, claimer, 9) == []
     assert world.take(world.claimer("q")) == []
-    assert world.run_group(jobs.take, claimer, ids[3], TTR) is None
+    assert world.run_group(jobs.reserve_by_id, claimer, ids[3], TTR) is None
     delete(world, claimer, first[0].claim)
-    assert world.run_group(jobs.take, claimer, ids[3], TTR) is not None
+    assert world.run_group(jobs.reserve_by_id, claimer, ids[3], TTR) is not None
     assert reserve(world, claimer, 9) == []
 
 

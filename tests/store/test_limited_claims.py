@@ -14,14 +14,16 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import queues
-from peerd.store.claim.claimer import Claimer
-from peerd.store.limits import limited_claim
+from peerd.store import queues
+from peerd.store.limits import turns
 from peerd.store.limits.key_round_robin import MAX_LEVELS
-from peerd.store.limits.limited_claim import ClaimableWork
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements.token import new_token
+from peerd.store.take import backlog, claiming
+from peerd.store.take.backlog import ClaimableWork
+from peerd.store.take.claimer import Claimer
 from tests.store.world import World, at_once, held
 from tests.support.server_kinds import ON_SERVERS
 
@@ -51,7 +53,7 @@ def add(world: World, key: str | None, number: int = 1, **columns: Any) -> list[
 
 
 def take(world: World, claimer: Claimer, number: int = 100, **options: Any) -> list[Task]:
-    return world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
+    return world.run(claiming.claim_limited, claimer, "q", token=new_token(), limit=number, **options).tasks
 
 
 def keys(taken: list[Task]) -> dict[str | None, int]:
@@ -147,7 +149,7 @@ def test_a_full_key_with_many_tasks_hides_no_other(world: World, claimer: Claime
 def test_more_full_keys_than_a_claim_reads_hide_no_other_for_long_and_no_lower_priority(
     world: World, claimer: Claimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limited_claim, "MAX_KEYS", 10)
+    monkeypatch.setattr(turns, "MAX_KEYS", 10)
     limit(world, "*", running=0)
     limit(world, "k45", running=1)
     for number in range(50):
@@ -167,7 +169,7 @@ def test_no_more_than_so_many_start_in_a_period(world: World, claimer: Claimer) 
     first = take(world, claimer)
     assert keys(first) == {"a": 3, "b": 2}
     done(world, claimer, first)
-    answer = world.run(limited_claim.claim_limited, claimer, "q", token=new_token(), limit=9)
+    answer = world.run(claiming.claim_limited, claimer, "q", token=new_token(), limit=9)
     assert answer.tasks == []
     assert answer.again_in is not None
     assert 3500 < answer.again_in <= 3600
@@ -241,7 +243,7 @@ def test_a_limited_claim_skips_rows_that_are_locked(world: World, claimer: Claim
 
 def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> None:
     claimer = world.claimer("q", "other", "limited")
-    found: Callable[[], ClaimableWork] = partial(world.read, limited_claim.find_claimable, claimer)
+    found: Callable[[], ClaimableWork] = partial(world.read, backlog.find_claimable, claimer)
     assert found() == ClaimableWork()
     add(world, None, 3, priority=99)
     add(world, "a", 1, priority=5)
@@ -252,6 +254,12 @@ def test_a_backlog_check_shows_keyed_tasks_beside_plain_ones(world: World) -> No
     add(world, "a", 1, crashes=2, priority=3, node_id=claimer.node_id)
     limit(world, "", running=1)
     assert found() == ClaimableWork({"q": -99}, {"q": -2}, {"q": -3})
+    world.insert(queue="other", priority=4)
+    assert found().plain, "the limit of a queue is not that of another one"
+    world.store.run(queues.pause, "q")
+    assert found().plain, "nor is its pause"
+    world.store.run(queues.pause, "other")
+    assert not found().plain
 
 
 def test_many_claimers_at_once_never_run_more_than_k(world: World) -> None:

@@ -12,12 +12,12 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
-from peerd.store.limits import limited_claim
 from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
 from peerd.store.maintenance.due import read_due_maintenance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
 from peerd.testing import eventually, insert_task
 from tests.store.world import World, at_once
 
@@ -130,7 +130,7 @@ def test_what_would_be_no_limit_or_no_key_is_refused_by_the_database(world: Worl
 def claim_limited(world: World) -> int:
     """The number of tasks that one limited claim takes."""
     claimer, token = world.claimer("q"), new_token()
-    return len(world.run(limited_claim.claim_limited, claimer, "q", token=token, limit=100).tasks)
+    return len(world.run(claiming.claim_limited, claimer, "q", token=token, limit=100).tasks)
 
 
 def test_no_limit_written_with_sql_stops_its_queue_and_what_is_no_number_limits_nothing(world: World) -> None:

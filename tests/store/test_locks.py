@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
-from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.outcomes import complete, touch
 from peerd.store.schema.tables import tasks
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
 from tests.store.world import World, held
 from tests.support.server_kinds import ON_SERVERS
 from tests.support.servers import as_admin
@@ -62,13 +62,13 @@ def test_a_claim_locks_two_rows_for_each_that_it_takes_at_the_most_and_an_empty_
     fill(world, "a")
     for number in (1, 10, 100):
         with world.store.engine.connect() as connection:
-            taken = claim.claim(connection, claimer, token=new_token(), limit=number).tasks
+            taken = claiming.claim(connection, claimer, token=new_token(), limit=number).tasks
             locked = rows_locked(world.store, connection)
             connection.rollback()
         assert len(taken) == number
         assert number <= locked <= 2 * number + A_FEW, number
     with world.store.engine.connect() as connection:
-        assert not claim.claim(connection, other, token=new_token(), limit=50).tasks
+        assert not claiming.claim(connection, other, token=new_token(), limit=50).tasks
         assert _rows_that_others_skip(world.store) == 0
         connection.rollback()
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from peerd.config.address import normalise_url
-from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
 from tests.store.world import World, held
 from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory
@@ -33,7 +33,7 @@ def test_tasks_go_through_the_c_driver(store: Database) -> None:
     world = World(store)
     world.insert(body='{"ä": "✓"}')
     claimer = world.claimer("q")
-    [task] = store.run(claim.claim, claimer, token=new_token(), limit=5).tasks
+    [task] = store.run(claiming.claim, claimer, token=new_token(), limit=5).tasks
     assert task.body == '{"ä": "✓"}'
     assert task.worker_started_at is not None
     assert task.worker_started_at.tzinfo is not None

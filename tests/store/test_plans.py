@@ -16,7 +16,6 @@ from peerd.store import jobs, queue_states
 from peerd.store.bulk.chunks import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk
 from peerd.store.bulk.selection import preview_bulk
-from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.jobs import Release
 from peerd.store.jobs.statistics import unfinished_queues
@@ -28,6 +27,7 @@ from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements.token import new_token
 from peerd.store.statistics.depths import sample_depths, write_depths
+from peerd.store.take import claiming
 from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.filled_table import fill, silence_a_node
@@ -228,7 +228,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
 
     def work(connection: sa.Connection) -> list[tuple[int, int]]:
         for _ in range(20):
-            [task] = claim.claim(connection, claimer, token=new_token(), limit=1).tasks
+            [task] = claiming.claim(connection, claimer, token=new_token(), limit=1).tasks
             assert not complete.complete(connection, claimer.process_id, {held(task): None})
         return [plans(connection, word) for word in ("FOR UPDATE", "unnest")]
 
@@ -258,7 +258,7 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
 
     def work(connection: sa.Connection) -> list[str]:
         for _ in range(10):
-            assert not claim.claim(connection, claimer, token=new_token(), limit=500).tasks
+            assert not claiming.claim(connection, claimer, token=new_token(), limit=500).tasks
             for result in (None, "1"):
                 assert complete.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
         return plans_of_prepared(connection, "UPDATE tasks")

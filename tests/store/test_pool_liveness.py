@@ -15,10 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.store.claim import claim
 from peerd.store.connection.database import Database
 from peerd.store.nodes.nodes import heartbeat_only
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
 from peerd.testing import eventually
 from tests.store.world import World
 from tests.support.server_kinds import ON_SERVERS
@@ -96,7 +96,7 @@ def test_a_check_precedes_only_what_cannot_be_repeated_where_the_server_has_sent
     idle_database.read(number_of)
     idle_database.run(number_of)
     assert not pinged
-    idle_database.run_autocommit(claim.claim, world.claimer(), token=new_token(), limit=1)
+    idle_database.run_autocommit(claiming.claim, world.claimer(), token=new_token(), limit=1)
     assert len(pinged) == 1
 
 

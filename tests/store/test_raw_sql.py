@@ -170,7 +170,7 @@ def test_a_job_that_no_library_would_write_is_treated_like_any_other_and_keeps_n
         if name in EVERYWHERE:
             world.run(jobs.release_all, claimer.node_id)
             assert world.read(jobs.job_statistics, odd) is not None, name
-            taken = world.run_group(jobs.take, claimer, odd, 60)
+            taken = world.run_group(jobs.reserve_by_id, claimer, odd, 60)
             assert (taken and taken.id) == odd, name
             world.run(jobs.release_all, claimer.node_id)
             assert world.status(odd) is Status.PENDING, name

@@ -15,9 +15,6 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
-from peerd.store.claim import claim
-from peerd.store.claim.claimer import Claimer
-from peerd.store.claim.mutex import ClaimMutex
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
@@ -28,6 +25,9 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.mutex import ClaimMutex
 from peerd.store.tasks import actions, read
 from tests.support.outcomes import record_outcome
 
@@ -128,7 +128,7 @@ class World:
         self, claimer: Claimer, limit: int = 10, *, quarantined: bool = False, mutex: ClaimMutex | None = None
     ) -> list[Task]:
         how: dict[str, Any] = {"token": new_token(), "limit": limit, "quarantined": quarantined, "mutex": mutex}
-        return self.store.run_autocommit(claim.claim, claimer, **how).tasks
+        return self.store.run_autocommit(claiming.claim, claimer, **how).tasks
 
     def take_one(self, claimer: Claimer | None = None) -> Task:
         [task] = self.take(claimer or self.claimer(), 1)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from peerd import Client, Context, Queue, Status, Task, TaskWorker
 from peerd.runtime.observability.events import Event, EventBus
-from peerd.store.claim.claimer import Claimer
+from peerd.store.take.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
 from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.task_runner import Runner

@@ -14,9 +14,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
 from peerd.store import jobs
-from peerd.store.claim.claimer import Claimer
 from peerd.store.jobs.types import Bury, Release, ReservedJob
 from peerd.store.outcomes.recording import ClaimId
+from peerd.store.take.claimer import Claimer
 
 Results = Sequence[Any]
 T = TypeVar("T")
@@ -173,7 +173,7 @@ def _touch(connection: Connection, holder: Holder, given: Sequence[TouchHeld]) -
 
 def _take(connection: Connection, holder: Holder, given: Sequence[TakeJob]) -> Results:
     claimer = holder.claimer(())
-    return [jobs.take(connection, claimer, operation.job_id, holder.default_ttr) for operation in given]
+    return [jobs.reserve_by_id(connection, claimer, operation.job_id, holder.default_ttr) for operation in given]
 
 
 def _call(connection: Connection, _: Holder, given: Sequence[StoreCall]) -> Results:

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
+from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, quarantined_lane, queues, tasks
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
 from peerd.store.tasks.index_walk import Values, entries_behind, pending_section
 from peerd.store.tasks.rows import insert_if_absent
@@ -59,7 +59,7 @@ def pending_nodes(connection: Connection, name: str, most: int) -> list[int]:
                 break
             place = found[0]
             lanes.add(place[0])
-    return sorted({lane if lane >= 0 else -1 - lane for lane in lanes})[:most]
+    return sorted({lane if lane >= 0 else quarantined_lane(lane) for lane in lanes})[:most]
 
 
 class QueueBacklog(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ def measure_backlog(connection: Connection, name: str, most: int, node_id: int =
     """The tasks of a queue that are due, and that one node may take, or any: of the first ``most`` of each lane."""
     count, oldest = 0, []
     for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
-        for lane in (node_id, -1 - node_id):  # the second has those that run alone, after a crash
+        for lane in (node_id, quarantined_lane(node_id)):  # the second has those that run alone, after a crash
             first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == lane).order_by(*order)
             head = by_index(first, kind.index).limit(most).subquery()
             due = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(head.c.due_at <= now())

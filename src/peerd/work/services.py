@@ -16,7 +16,6 @@ from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.known_handlers import encode_handlers
@@ -26,6 +25,7 @@ from peerd.store.nodes.processes import (
     keep_heartbeat,
     register_this_process_with_retry,
 )
+from peerd.store.take.claimer import Claimer
 from peerd.work.attempts.stack_reporter import StackReporter
 from peerd.work.claims.wake_ups import WakeUpReceiver
 from peerd.work.logs.attempt_log import LineCollector

@@ -22,11 +22,11 @@ from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import claims_of_process
+from peerd.store.take.claimer import Claimer
 from peerd.work.attempts.active_attempt import ActiveAttempt, build_stuck_attempt
 from peerd.work.attempts.attempt_outcome import UnknownHandlerResolver
 from peerd.work.attempts.executor_slots import ExecutorSlots

@@ -15,10 +15,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
 from peerd.store.outcomes.recording import ClaimId
+from peerd.store.take.claimer import Claimer
 from tests.model.compare import Comparison, Mismatch
 from tests.model.database_clock import DatabaseClock
 from tests.model.reference import node_rules

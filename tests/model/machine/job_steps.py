@@ -66,7 +66,7 @@ class JobSteps(ModelMachine):
     @only_if(lambda machine: machine.state.tasks)
     def take(self, process: ModelProcess, index: int) -> None:
         job_id = self._pick_job(index)
-        got = self.group(jobs.take, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
+        got = self.group(jobs.reserve_by_id, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
         wanted = job_rules.take(self.state, process, job_id, DEFAULT_TTR)
         self.same(None if got is None else (got.id, got.lease), wanted)
         if got is not None:

@@ -10,12 +10,12 @@ from hypothesis.stateful import rule
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.store.claim import claim as claiming
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.statements.token import new_token
+from peerd.store.take import claiming
 from tests.model.database_clock import DELAYS
 from tests.model.machine.base import (
     CLAIM_INDEXES,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from peerd.domain.outcome import Done, Outcome
 from peerd.domain.task import Task
-from peerd.store.claim.claim import claim
-from peerd.store.claim.claimer import Claimer
 from peerd.store.connection.database import Database
 from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
@@ -14,6 +12,8 @@ from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress, report_progress
 from peerd.store.statements.token import new_token
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.claiming import claim
 from tests.support.outcomes import record_outcome
 
 

@@ -11,7 +11,6 @@ thousand tasks of one handler are little more than their bodies.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -29,7 +28,7 @@ from peerd.store.connection.galera import IS_MEMBER
 from peerd.store.schema.sql_clock import moment, now, seconds_from_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import Instant
-from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.statements.compiled import NAMED_PLACEHOLDER, CompiledStatement
 from peerd.store.statements.driver_connection import DriverConnection
 from peerd.store.statements.token import new_token
 from peerd.store.tasks.conditions import select_by_id
@@ -56,7 +55,6 @@ TASK_ATTRIBUTES: Final = {
 TEXTS: Final = ("queue", "name", "body", "body_bytes", "unique_key", "limit_key", "trace_context")
 NUMBERS: Final = ("priority", "max_attempts", "timeout", "ttr", "delay")
 GETTERS: Final = {name: attrgetter(TASK_ATTRIBUTES.get(name, name)) for name in (*TEXTS, *NUMBERS, *TASK_ATTRIBUTES)}
-NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
 Names = tuple[str, ...]
 

@@ -13,7 +13,7 @@ from peerd.store.jobs.kicking import KickedPart, delete_free, kick, kick_job, ki
 from peerd.store.jobs.pauses import pause_state, pause_tube
 from peerd.store.jobs.peeking import peek, peek_buried, peek_delayed, peek_ready
 from peerd.store.jobs.putting import put
-from peerd.store.jobs.reserving import reserve, take
+from peerd.store.jobs.reserving import reserve, reserve_by_id
 from peerd.store.jobs.statistics import cluster_counts, has_jobs, job_statistics, tube_counts, tubes_with_jobs
 from peerd.store.jobs.types import (
     Bury,
@@ -56,7 +56,7 @@ __all__ = [
     "release",
     "release_all",
     "reserve",
-    "take",
+    "reserve_by_id",
     "touch_reservations",
     "tube_counts",
     "tubes_with_jobs",

@@ -20,7 +20,7 @@ from sqlalchemy.sql import expression
 from peerd.domain.lifecycle import Status, TaskEvent, sources, target
 from peerd.domain.task import delay_until_start
 from peerd.store.enqueue import unique_keys
-from peerd.store.jobs.reserved_rows import bounded_ttr
+from peerd.store.jobs.reserving import bounded_ttr
 from peerd.store.jobs.types import Bury, Release, ReleaseCounter
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId

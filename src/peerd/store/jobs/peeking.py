@@ -10,11 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.claim.candidates import is_startable
 from peerd.store.jobs.kicking import select_aside
-from peerd.store.jobs.reserved_rows import to_bytes
+from peerd.store.jobs.reserving import to_bytes
 from peerd.store.jobs.types import FoundJob
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
+from peerd.store.take.eligibility import is_startable
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY
 from peerd.store.tasks.index_walk import entries_behind, pending_section
 

@@ -7,7 +7,7 @@ whoever asks often keeps the result for a while.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -16,12 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
-from peerd.store.jobs.tube_list import MAX_TUBES, TubeList, tube_table
 from peerd.store.jobs.types import URGENT_ABOVE, JobState, JobStatistics, TubeCounts
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import ASIDE, CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.statements.compiled import CompiledStatement, list_parameter, run_union
+from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.take.eligibility import MAX_QUEUES, queue_table
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,
@@ -109,10 +110,8 @@ def tubes_with_jobs(connection: Connection) -> list[str]:
     held = sa.select(tasks.c.queue, sa.func.min(tasks.c.id)).where(is_working()).group_by(tasks.c.queue)
     first: dict[str, int] = {row[0]: row[1] for row in connection.execute(by_index(held, "tasks_claim"))}
     for part, names in _tubes_by_part(connection):
-        for tubes in batches(names, rows=MAX_TUBES):
-            listed = TubeList(connection.dialect, tubes)
-            heads = _heads_of_tubes(listed.kind, listed.places, part).rows(connection, **listed.parameters())
-            for queue, task_id in heads:
+        for tubes in batches(names, rows=MAX_QUEUES):
+            for queue, task_id in _heads_of_tubes(connection, part, tubes):
                 if task_id is not None:
                     first[queue] = min(task_id, first.get(queue, task_id))
     return sorted(first, key=lambda queue: (first[queue], queue))
@@ -256,16 +255,33 @@ def _tubes_behind_on_mysql(part: Part) -> tuple[sa.Select[Any], sa.ColumnElement
     return sa.select(name).where(is_aside(part), behind), key, "tasks_aside"
 
 
-@lru_cache(maxsize=64)
-def _heads_of_tubes(kind: str, places: int, part: Part) -> CompiledStatement:
+def _heads_of_tubes(connection: Connection, part: Part, tubes: Sequence[str]) -> Sequence[Sequence[Any]]:
     """Each tube, and the id of its first job in the index."""
-    tube = tube_table(kind, places).subquery("tube")
+    if connection.dialect.name in MYSQL:
+        return run_union(DriverConnection(connection), [(_head_of_tube(part), {"queue": tube}) for tube in tubes])
+    kind = connection.dialect.name
+    return _heads_in_table(kind, part).rows(connection, queues=list_parameter(connection.dialect, tubes))
+
+
+@lru_cache(maxsize=8)
+def _head_of_tube(part: Part) -> CompiledStatement:
+    queue = sa.bindparam("queue", type_=sa.String())
+    return CompiledStatement(_first_job(part, queue, queue, tasks.c.id))
+
+
+@lru_cache(maxsize=16)
+def _heads_in_table(kind: str, part: Part) -> CompiledStatement:
+    tube = queue_table(kind).subquery("tube")
+    head = _first_job(part, tube.c.queue, tasks.c.id)
+    return CompiledStatement(sa.select(tube.c.queue, head.correlate(tube).scalar_subquery()))
+
+
+def _first_job(part: Part, queue: Any, *columns: Any) -> sa.Select[Any]:
     order: tuple[sa.ColumnElement[Any], ...] = aside_order()
     if isinstance(part, PendingKind):
-        condition, index = part.of(tube.c.queue), part.index
+        condition, index = part.of(queue), part.index
         order = (tasks.c.lane, *CLAIM_ORDER) if part is PENDING_WITHOUT_KEY else KEYED_CLAIM_ORDER
     else:
-        condition, index = is_aside(part, tube.c.queue), "tasks_aside"
-    first = sa.select(tasks.c.id).where(condition).order_by(*order).limit(sa.literal_column("1"))
-    head = by_index(first, index)
-    return CompiledStatement(sa.select(tube.c.queue, head.correlate(tube).scalar_subquery()))
+        condition, index = is_aside(part, queue), "tasks_aside"
+    first = sa.select(*columns).where(condition).order_by(*order).limit(sa.literal_column("1"))
+    return by_index(first, index)

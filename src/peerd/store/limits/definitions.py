@@ -1,7 +1,7 @@
 """Limits: their definitions, how much of each is used now, and the purge of the starts that rates count.
 
 The usage is read for display, without locks. A limited claim counts under its own lock
-(`peerd.store.limits.limited_claim`).
+(`peerd.store.limits.turns`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from peerd.domain.lifecycle import Status, TaskEvent, target
 from peerd.domain.task_transition import TaskTransition
 from peerd.store.outcomes.recording import record_attempts
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
+from peerd.store.schema.tables import nodes, processes, quarantined_lane, tasks, unique_keys
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
@@ -161,7 +161,7 @@ def _stranded(
     """
     silent = sa.func.coalesce(nodes.c.checked_at, nodes.c.created_at) < seconds_from_now(-after)
     node_ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
-    in_their_lanes = tasks.c.lane.in_([lane for node_id in node_ids for lane in (node_id, -1 - node_id)])
+    in_their_lanes = tasks.c.lane.in_([lane for node_id in node_ids for lane in (node_id, quarantined_lane(node_id))])
     ids: list[int] = []
     for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY) if node_ids else ():
         for queue in _queues_of(connection, kind):

@@ -61,6 +61,18 @@ def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False,
 
 
 LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
+"""The value of the column ``lane``; `quarantined_lane` has its encoding."""
+
+
+def quarantined_lane(lane: int) -> int:
+    """The lane of the tasks of a lane that have crashed a process; of such a lane, the one that they would be in.
+
+    >>> quarantined_lane(0), quarantined_lane(7), quarantined_lane(-8)
+    (-1, -8, 7)
+    """
+    return -1 - lane
+
+
 DUE_AT = generated_from_times("COALESCE(start_at, created_at)")
 CLOSING_AT = generated_from_times(
     "CASE WHEN status = 'pending' THEN finish_at "

@@ -3,7 +3,7 @@
 A quarantined task, one that has crashed a process, runs alone: only a process that runs nothing claims it, from lanes
 of their own, and then claims nothing else. An idle process checks these lanes whenever it finds nothing else, a busy
 one now and then. When such a task has waited for long and it is a busy process's turn
-(`peerd.store.claim.quarantined`), that process drains for it, and then takes one after another while it is its turn;
+(`peerd.store.take.quarantined`), that process drains for it, and then takes one after another while it is its turn;
 the others go on, so a crash does not cost the cluster all its slots. A process per quarantined task, as
 ``process=True`` starts one, would need less state here, but cannot run every task: a coroutine, a `TaskWorker` and
 whatever uses ``ctx.process`` need the worker's own process.
@@ -26,15 +26,15 @@ from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import EventBus, TasksClaimed
-from peerd.store.claim.claim import claim, claimed_by_token
-from peerd.store.claim.claimer import Claimer, ClaimResult
-from peerd.store.claim.mutex import ClaimMutex
-from peerd.store.claim.quarantined import should_empty_for_quarantined
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.limits.limited_claim import ClaimableWork, LimitedClaim, claim_limited, find_claimable
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements.token import new_token
+from peerd.store.take.backlog import ClaimableWork, find_claimable
+from peerd.store.take.claimer import Claimer, ClaimResult
+from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
+from peerd.store.take.mutex import ClaimMutex
+from peerd.store.take.quarantined import should_empty_for_quarantined
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.limited_polling import LimitedPolling
 

@@ -19,11 +19,11 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.claim.candidates import claiming_allowed, is_startable
-from peerd.store.claim.claimer import Claimer, claimer_parameters
 from peerd.store.limits.capacity import LimitCapacity
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, processes, tasks
+from peerd.store.take.claimer import Claimer
+from peerd.store.take.eligibility import is_on_duty, is_open, is_startable, quarantined_lanes
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
 
 MAX_TASKS_CHECKED: Final = 64
@@ -38,8 +38,10 @@ def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patie
     Several tasks of each lane are read: urgent ones that keep coming must not hide one that waits for ever.
     ``patience`` is the number of seconds that such a task waits for an idle process.
     """
-    for lane, rivals in ((-1, sa.true()), (-1 - claimer.node_id, processes.c.node_id == claimer.node_id)):
-        ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer_parameters(claimer)).scalars().all()
+    for lane, rivals in zip(
+        quarantined_lanes(claimer.node_id), (sa.true(), processes.c.node_id == claimer.node_id), strict=True
+    ):
+        ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer.duty_parameters()).scalars().all()
         if ids and _any_overdue(connection, ids, patience):
             before, among = _rank_among_processes(connection, claimer, rivals)
             if 2 * before < among and _any_overdue(connection, ids, patience * 2.0 ** min(before, MAX_DOUBLINGS)):
@@ -54,7 +56,7 @@ def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
     for queue in serves:
         for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER)):
             found = sa.select(tasks.c.id).where(
-                kind.of(queue), tasks.c.lane == lane, is_startable(), claiming_allowed(queue)
+                kind.of(queue), tasks.c.lane == lane, is_startable(), is_on_duty(), is_open(queue)
             )
             heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(MAX_TASKS_CHECKED).subquery()))
     return sa.select(sa.union_all(*heads).subquery().c.id)
