@@ -10,7 +10,7 @@ from bench.samples import TimingSample
 from bench.sizes import Sizes
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take.claiming import claim
 
 WARM = 6
@@ -41,11 +41,11 @@ def operations(target: BenchDatabase) -> tuple[Claim, Complete]:
     claimer = register_bench_process(target.database, "bench")
 
     def take(limit: int) -> list[ClaimId]:
-        won = target.database.run_autocommit(claim, claimer, token=new_token(), limit=limit)
+        won = target.database.run_short(claim, claimer, token=new_token(), limit=limit)
         return [ClaimId(task.id, task.lease) for task in won.tasks]
 
     def finish(held: list[ClaimId]) -> None:
-        refused = target.database.run_autocommit(complete, claimer.process_id, dict.fromkeys(held))
+        refused = target.database.run_short(complete, claimer.process_id, dict.fromkeys(held))
         assert not refused
 
     return take, finish

@@ -171,7 +171,7 @@ def open_database(url: str | URL, synchronous: str = "FULL", *, pool_size: int =
         def on_connect(connection: Any, _: Any) -> None:
             connection.execute(f"PRAGMA synchronous = {synchronous}")
 
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             sa.event.listen(engine, "connect", on_connect)
 
     return database

@@ -29,7 +29,7 @@ from bench.report import RESULTS
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
-from peerd.store.connection.galera import wait_for_sync
+from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.schema.migrate import migrate
 from peerd.store.tasks.read import count_tasks

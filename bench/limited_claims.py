@@ -17,7 +17,7 @@ from bench.filling import RowTemplate, insert_rows
 from bench.shapes import BATCH, MILLION, WARM, ShapedTable
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take.claiming import claim_limited
 
 CLAIMS: Final = 100

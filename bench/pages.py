@@ -25,7 +25,7 @@ from bench.databases import BenchDatabase, open_bench_database
 from bench.large_table import fill, fill_lines, fill_statistics
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
-from peerd.store.statements.driver_connection import DriverConnection, DriverResult
+from peerd.store.statements import DriverConnection, DriverResult
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.web import create_app
 from peerd.web.pages.rendering import LIVE_HEADER
@@ -114,7 +114,7 @@ class StatementCounter:
         self.count = 0
 
     def __enter__(self) -> Self:
-        for engine in self._database.engines:
+        for engine in self._database.engines.distinct():
             sa.event.listen(engine, "before_cursor_execute", self._add)
         self._execute = DriverConnection.exec_driver_sql
         execute = self._execute
@@ -128,7 +128,7 @@ class StatementCounter:
 
     def __exit__(self, *_: object) -> None:
         DriverConnection.exec_driver_sql = self._execute  # type: ignore[method-assign]
-        for engine in self._database.engines:
+        for engine in self._database.engines.distinct():
             sa.event.remove(engine, "before_cursor_execute", self._add)
 
     def _add(self, *_: object) -> None:

@@ -22,7 +22,7 @@ from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.claiming import claim
 
@@ -149,11 +149,11 @@ class ShapedTable:
     def claim(self) -> float:
         """Claim a batch and complete it; the milliseconds that the claim took."""
         began = time.perf_counter()
-        won = self.database.run_autocommit(claim, self._claimer, token=new_token(), limit=BATCH)
+        won = self.database.run_short(claim, self._claimer, token=new_token(), limit=BATCH)
         took = time.perf_counter() - began
         assert len(won.tasks) == BATCH, f"a claim won {len(won.tasks)} of {BATCH} tasks"
         held = {ClaimId(task.id, task.lease): None for task in won.tasks}
-        assert not self.database.run_autocommit(complete, self._claimer.process_id, held)
+        assert not self.database.run_short(complete, self._claimer.process_id, held)
         return took * 1000
 
     def offer_and_claim(self) -> float:

@@ -212,7 +212,7 @@ class _Running:
         def count(_: object, __: object, statement: str, *___: object) -> None:
             self.statistics_statements += "INSERT INTO statistics" in statement
 
-        for engine in self._database.engines:
+        for engine in self._database.engines.distinct():
             sa.event.listen(engine, "before_cursor_execute", count)
         return threads.PeriodicThread(writer.round)
 

@@ -87,8 +87,7 @@ def test_operations_behind_a_pooler_have_the_settings_that_they_have_without_one
 
     with closing(Database(pooled(**FEWER_THAN_CLIENTS))) as database:
         assert database.run(settings) == ("UTC", "30s", "10s", "auto")
-        assert database.run_autocommit(settings) == ("UTC", "1s", "10s", "force_generic_plan")
-        assert database.run_idempotent(settings) == ("UTC", "1s", "10s", "auto")
+        assert database.run_short(settings) == ("UTC", "1s", "10s", "force_generic_plan")
         assert database.run_group(settings) == ("UTC", "1s", "10s", "force_generic_plan")
         assert database.read(settings) == ("Europe/Berlin", "0", "0", "auto")
 

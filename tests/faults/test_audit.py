@@ -15,7 +15,7 @@ from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer
 from peerd.store.tasks import actions

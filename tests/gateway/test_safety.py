@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.gateway.reply_memory import FAIR_SHARE, PARTS
 from peerd.store.connection.database import Database
-from peerd.store.connection.sqlite_lock import WriterBusy
+from peerd.store.connection.sqlite import WriterBusy
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import found
 from tests.gateway.beanstalk_servers import BeanstalkServer
@@ -290,7 +290,7 @@ def test_nothing_waits_for_another_writer_that_is_asked_not_to(
 
     def refuse_another(_: object) -> None:
         with pytest.raises(WriterBusy):
-            database.run_group_at_once(never)
+            database.run_group(never, waits=False)
 
     def insert_and_fail(connection: Connection) -> None:
         connection.exec_driver_sql("INSERT INTO queues (name) VALUES ('left')")
@@ -298,9 +298,9 @@ def test_nothing_waits_for_another_writer_that_is_asked_not_to(
 
     database.run(refuse_another)
     with pytest.raises(ZeroDivisionError):
-        database.run_group_at_once(insert_and_fail)
+        database.run_group(insert_and_fail, waits=False)
     count = "SELECT count(*) FROM queues"
-    assert database.run_group_at_once(lambda connection: connection.exec_driver_sql(count).scalar_one()) == 0
+    assert database.run_group(lambda connection: connection.exec_driver_sql(count).scalar_one(), waits=False) == 0
     other_writer.execute("BEGIN IMMEDIATE")
     refuse_another(None)
     other_writer.execute("COMMIT")

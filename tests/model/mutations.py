@@ -23,7 +23,7 @@ from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording, touch
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.statements.compiled import id_in_list
+from peerd.store.statements import id_in_list
 from peerd.store.take import claimer, claiming, eligibility, on_sqlite
 from peerd.store.tasks import effects
 from peerd.store.tasks.conditions import status_is

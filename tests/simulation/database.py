@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 WAITED: Final = 1.0
-"""Seconds that an autocommit statement waits for a lock."""
+"""Seconds that a short operation waits for a lock."""
 
 
 @contextmanager
@@ -56,18 +56,13 @@ class SimulatedDatabase(Database):
     def run(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.run, operation, *args, **kwargs))
 
-    def run_autocommit(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def run_short(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._each, operation, *args, **kwargs))
-
-    def run_statement(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return self._call(operation, partial(self._shared.run_statement, operation, *args, **kwargs))
 
     def run_group(  # type: ignore[override]
         self, operation: Callable[..., Any], /, *args: Any, durable: bool = True
     ) -> Any:
         return self._call(operation, partial(self._shared.run_group, operation, *args, durable=durable))
-
-    run_idempotent = run
 
     def read(self, operation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return self._call(operation, partial(self._shared.read, operation, *args, **kwargs))

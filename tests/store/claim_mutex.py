@@ -40,7 +40,7 @@ def holding_mutex(store: Database, *queues: str) -> Iterator[None]:
             assert is_acquired
             yield
 
-    with store.engines[-1].connect() as connection:
+    with store.engines.short.connect() as connection:
         acquisition = acquire(connection)
         next(acquisition)
         try:

@@ -7,7 +7,7 @@ import sys
 from peerd.store.connection.database import Database
 from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.mutex import ClaimMutex
@@ -27,7 +27,7 @@ def main() -> None:
     mutex, lost_candidates = ClaimMutex(), True
     while True:
         token = new_token()
-        won = database.run_autocommit(claiming.claim, claimer, token=token, limit=int(limit), mutex=mutex)
+        won = database.run_short(claiming.claim, claimer, token=token, limit=int(limit), mutex=mutex)
         if not won.tasks and not won.lost_candidates and not lost_candidates:
             break
         lost_candidates = won.lost_candidates

@@ -21,7 +21,7 @@ from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.store.schema.tables import limits
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import backlog, claiming, quarantined
 from peerd.store.take.claimer import Claimer
 from tests.store.filled_table import LONG_AGO

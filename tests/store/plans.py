@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from peerd.store.connection.database import Database
-from peerd.store.statements.driver_connection import DriverConnection, DriverResult
+from peerd.store.statements import DriverConnection, DriverResult
 
 SentStatements = list[tuple[str, Any]]
 
@@ -29,14 +29,14 @@ def recorded_statements(database: Database) -> Iterator[SentStatements]:
         sent.append((sql, arguments))
         return execute(connection, sql, arguments)
 
-    for engine in database.engines:
+    for engine in database.engines.distinct():
         sa.event.listen(engine, "before_cursor_execute", record)
     DriverConnection.exec_driver_sql = record_and_execute  # type: ignore[method-assign, assignment]
     try:
         yield sent
     finally:
         DriverConnection.exec_driver_sql = execute  # type: ignore[method-assign]
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             sa.event.remove(engine, "before_cursor_execute", record)
 
 

@@ -29,7 +29,7 @@ from peerd.domain.task import Task
 from peerd.store.enqueue.unique_keys import acquire_key
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import unique_keys
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.tasks import actions
 from tests.store.bulk_steps import carry_out, create
 from tests.store.world import World

@@ -11,8 +11,7 @@ from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.types import is_mariadb
-from peerd.store.statements.compiled import CompiledStatement
-from peerd.store.statements.token import new_token
+from peerd.store.statements import CompiledStatement, new_token
 from peerd.store.take import claiming
 from peerd.store.take import mutex as mutex_module
 from peerd.store.take.claimer import Claimer
@@ -36,7 +35,7 @@ def fill(world: World, number: int = 3 * MANY) -> list[int]:
 
 
 def take(store: Database, claimer: Claimer, mutex: ClaimMutex, limit: int = MANY) -> list[int]:
-    taken = store.run_autocommit(claiming.claim, claimer, token=new_token(), limit=limit, mutex=mutex).tasks
+    taken = store.run_short(claiming.claim, claimer, token=new_token(), limit=limit, mutex=mutex).tasks
     return [task.id for task in taken]
 
 
@@ -90,7 +89,7 @@ def test_the_mutex_is_used_again_after_a_while_and_no_more_when_there_was_no_con
         take(world.store, claimer, mutex)
     assert acquires_mutex(sent)
     clock.now += mutex_module.CONTENDED_FOR / 2
-    with world.store.engines[-1].connect() as connection, mutex.acquire(connection, ("q",), MANY) as is_acquired:
+    with world.store.engines.short.connect() as connection, mutex.acquire(connection, ("q",), MANY) as is_acquired:
         assert is_acquired
     clock.now += mutex_module.CONTENDED_FOR
     assert not mutex.is_contended
@@ -99,7 +98,7 @@ def test_the_mutex_is_used_again_after_a_while_and_no_more_when_there_was_no_con
 
 
 def test_a_claim_that_fails_releases_the_mutex(world: World) -> None:
-    connection = world.store.engines[-1].connect()
+    connection = world.store.engines.short.connect()
     with pytest.raises(ZeroDivisionError), contended_mutex().acquire(connection, ("q",), MANY):
         raise ZeroDivisionError
     with holding_mutex(world.store, "q"):

@@ -75,14 +75,14 @@ def test_a_statement_that_was_cancelled_is_tried_again(world: World) -> None:
             sessions.get(timeout=60)
             holder.rollback()
 
-    for way in (world.store.run, world.store.run_autocommit, world.store.run_idempotent):
+    for way in (world.store.run, world.store.run_short):
 
         def write_it(way: Callable[..., object] = way) -> None:
             gate.wait(10)
             way(write)
 
         at_once([cancel_once, write_it])
-    assert world.get(task_id).priority == 13
+    assert world.get(task_id).priority == 12
 
 
 @pytest.fixture

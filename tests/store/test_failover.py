@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.store.connection import failover
+from peerd.store.connection import mysql
 from peerd.store.connection.database import Database
 from peerd.testing import eventually
 from tests.support.galera import Galera
@@ -70,7 +70,7 @@ def test_what_is_left_of_the_connections_to_an_earlier_server_is_given_up(
         with database.engine.connect() as one, database.engine.connect() as other:
             assert {_port(one), _port(other)} == {second.port}
             refusal.close()
-            monkeypatch.setattr(failover, "RETRY_FAILED_HOST_AFTER", 0.0)
+            monkeypatch.setattr(mysql, "RETRY_FAILED_HOST_AFTER", 0.0)
             with database.engine.connect(), database.engine.connect() as new:
                 assert _port(new) == first.port, "and home again, as soon as the failure is old"
         with database.engine.connect() as one, database.engine.connect() as other:
@@ -125,9 +125,9 @@ def test_a_server_that_failed_meanwhile_is_not_used_again() -> None:
     """Two threads connect; the one that had been let in learns that the other one was not."""
     one, two = ("one", None), ("two", None)
     now = 100.0
-    known = failover.FailoverHosts([one, two], lambda: now)
+    known = mysql.FailoverHosts([one, two], lambda: now)
 
-    def slowly(host: failover.Host) -> str:
+    def slowly(host: mysql.Host) -> str:
         nonlocal now
         if host == one and known.current == one:
             now += 1
@@ -135,7 +135,7 @@ def test_a_server_that_failed_meanwhile_is_not_used_again() -> None:
             now += 1
         return str(host[0])
 
-    def refused_by_one(host: failover.Host) -> str:
+    def refused_by_one(host: mysql.Host) -> str:
         if host == one:
             raise ConnectionError
         return str(host[0])

@@ -16,7 +16,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
 from peerd.store import schedule_runs
-from peerd.store.connection import database_errors, galera
+from peerd.store.connection import database_errors, mysql
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches, rescue
@@ -51,7 +51,7 @@ def servers(store: Database) -> Iterator[list[Database]]:
 def seen_by_all(servers: list[Database]) -> None:
     """Let all servers catch up with what the test has prepared on the first."""
     for server in servers:
-        server.run(galera.wait_for_sync)
+        server.run(mysql.wait_for_sync)
 
 
 def hold_back(server: Database) -> Any:
@@ -69,7 +69,7 @@ def test_claimers_on_all_servers_never_share_a_task(world: World, servers: list[
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
-    servers[0].run(galera.wait_for_sync)
+    servers[0].run(mysql.wait_for_sync)
     assert world.read(read.count_tasks)[Status.DONE] == len(ids)
     assert world.attempt_rows() == 0
 
@@ -115,7 +115,7 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     taken = world.take(claimer, count)
     for task in taken:
         assert task.lease == 2
-    servers[1].run(galera.wait_for_sync)
+    servers[1].run(mysql.wait_for_sync)
     results = dict.fromkeys(servers[1].read(touch.claims_of_process, claimer.process_id))
     assert not servers[1].run(complete.complete, claimer.process_id, results)
     assert all_of(partial(chore_batches.purge, status=Status.DONE, age=-60.0)) == count
@@ -149,7 +149,7 @@ def test_two_nodes_do_not_take_runs_of_one_schedule_on_two_servers(world: World,
         with pytest.raises(DBAPIError) as refused:
             slow.commit()
     assert database_errors.was_rolled_back(refused.value)
-    servers[1].run(galera.wait_for_sync)
+    servers[1].run(mysql.wait_for_sync)
     assert not servers[1].run(schedule_runs.claim_run, first, given, identity(world, "a"), [PROCESS])
 
 
@@ -211,7 +211,7 @@ def test_three_nodes_that_migrate_at_once_on_three_servers(world: World, databas
         fresh = [afterwards.enter_context(closing(Database(cluster.url(name, at=index)))) for index in range(3)]
         assert at_once([partial(migrate, database) for database in fresh]) == [newest()] * 3
         for database in fresh:
-            database.run(galera.wait_for_sync)
+            database.run(mysql.wait_for_sync)
             assert current_revision(database) == newest()
 
 

@@ -20,8 +20,7 @@ from peerd.operate.client import Client
 from peerd.store.connection import database as database_module
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import tasks
-from peerd.store.statements.autocommit import AutocommitConnection
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import DriverConnection
 from tests.store.world import World, at_once
 from tests.support.server_kinds import ON_SERVERS
 
@@ -103,7 +102,7 @@ def test_on_sqlite_commits_wait_for_the_disk_only_where_that_is_wanted(on_sqlite
 
     wanted = [True, False, False, True]
     assert [on_sqlite.run_group(setting, durable=durable) for durable in wanted] == [2, 1, 1, 2]
-    assert on_sqlite.run(setting) == on_sqlite.run_autocommit(setting) == 2
+    assert on_sqlite.run(setting) == on_sqlite.run_short(setting) == 2
 
 
 def test_on_sqlite_the_connection_is_kept_until_the_database_is_closed(on_sqlite: Database) -> None:
@@ -136,7 +135,7 @@ def test_on_sqlite_a_commit_that_fails_leaves_a_connection_that_works(on_sqlite:
         connection.exec_driver_sql("CREATE TABLE children (parent INTEGER REFERENCES parents (id))")
 
     on_sqlite.run_group(create)
-    on_sqlite._sqlite_groups._idle[0]._execute("PRAGMA foreign_keys = ON")
+    on_sqlite._on_sqlite._idle[0]._execute("PRAGMA foreign_keys = ON")
     with pytest.raises(sa.exc.IntegrityError, match="FOREIGN KEY"):
         on_sqlite.run_group(insert_what_cannot_be_committed)
     for _ in range(2):
@@ -162,15 +161,15 @@ def test_on_sqlite_a_forked_process_opens_connections_of_its_own(on_sqlite: Data
 SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)
 
 
-def run_query(connection: AutocommitConnection, query: str) -> int:
-    answer: int = connection.exec_driver_sql(query, ()).scalar_one()
+def run_query(connection: sa.Connection, query: str) -> int:
+    answer: int = DriverConnection(connection).exec_driver_sql(query, ()).scalar_one()
     return answer
 
 
 def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: World) -> None:
     begun: list[int] = []  # by thread: the bell has its own
     with closing(Database(world.store.url)) as database, Client(database) as client:
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             sa.event.listen(engine, "begin", lambda _: begun.append(threading.get_ident()))
         client.enqueue("q", unique="a")
         assert threading.get_ident() in begun
@@ -184,19 +183,20 @@ def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: Wo
 def test_a_lost_answer_is_reported_and_nothing_is_written_twice(world: World) -> None:
     tries = 0
 
-    def write_and_lose_the_answer(connection: AutocommitConnection) -> None:
+    def write_and_lose_the_answer(connection: sa.Connection) -> None:
         nonlocal tries
         tries += 1
-        connection.exec_driver_sql(INSERT, ())
+        driver = DriverConnection(connection)
+        driver.exec_driver_sql(INSERT, ())
         if world.store.name == "postgresql":
-            connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())", ())
+            driver.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())", ())
         else:
-            session = connection.exec_driver_sql("SELECT connection_id()", ()).scalar_one()
+            session = driver.exec_driver_sql("SELECT connection_id()", ()).scalar_one()
             world.sql(f"KILL {session}")
-            connection.exec_driver_sql("SELECT 1", ())
+            driver.exec_driver_sql("SELECT 1", ())
 
     with pytest.raises(DatabaseUnavailable):
-        world.store.run_statement(write_and_lose_the_answer)
+        world.store.run_short(write_and_lose_the_answer)
     assert (tries, world.count()) == (1, 1)
     with Client(world.store) as client:
         client.enqueue("q")
@@ -212,28 +212,28 @@ def test_what_the_server_rolled_back_is_repeated_a_bounded_number_of_times(
     if world.store.name == "postgresql":
         undo = "DO $$ BEGIN RAISE serialization_failure; END $$"
 
-    def write(connection: AutocommitConnection, undone: int) -> int:
+    def write(connection: sa.Connection, undone: int) -> int:
         nonlocal tries
         tries += 1
-        return connection.exec_driver_sql(undo if tries <= undone else INSERT, ()).rowcount
+        return DriverConnection(connection).exec_driver_sql(undo if tries <= undone else INSERT, ()).rowcount
 
-    assert world.store.run_statement(write, undone=2) == 1
+    assert world.store.run_short(write, undone=2) == 1
     assert (tries, world.count()) == (3, 1)
     tries = 0
     monkeypatch.setattr(database_module, "TRIES", 2)
     with pytest.raises(DatabaseBusy):
-        world.store.run_statement(write, undone=9)
+        world.store.run_short(write, undone=9)
     assert (tries, world.count()) == (2, 1)
 
 
 def test_an_invalid_statement_raises_sqlalchemys_error_and_costs_no_connection(world: World) -> None:
     number = "SELECT connection_id()" if world.store.name == "mysql" else "SELECT pg_backend_pid()"
     same = "SELECT 1" if world.store.name == "sqlite" else number
-    before = world.store.run_statement(run_query, same)
+    before = world.store.run_short(run_query, same)
     with pytest.raises(DBAPIError, match="nowhere") as caught:
-        world.store.run_statement(lambda connection: connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", ()))
+        world.store.run_short(run_query, "INSERT INTO nowhere VALUES (1)")
     assert not caught.value.connection_invalidated
-    assert world.store.run_statement(run_query, same) == before
+    assert world.store.run_short(run_query, same) == before
 
 
 @SERVERS
@@ -247,9 +247,9 @@ def test_a_connection_whose_query_was_interrupted_gives_its_answer_to_no_other(w
     try:
         timer.start()
         with pytest.raises(KeyboardInterrupt):
-            world.store.run_statement(lambda connection: connection.exec_driver_sql(sleep, ()))
+            world.store.run_short(lambda connection: DriverConnection(connection).exec_driver_sql(sleep, ()))
     finally:
         timer.join()
         signal.signal(signal.SIGUSR1, kept)
-    answers = [world.store.run_statement(run_query, f"SELECT {number}") for number in range(5)]
+    answers = [world.store.run_short(run_query, f"SELECT {number}") for number in range(5)]
     assert answers == [0, 1, 2, 3, 4]

@@ -14,13 +14,12 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import queues
-from peerd.store import queues
 from peerd.store.limits import turns
 from peerd.store.limits.key_round_robin import MAX_LEVELS
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import backlog, claiming
 from peerd.store.take.backlog import ClaimableWork
 from peerd.store.take.claimer import Claimer

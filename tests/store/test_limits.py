@@ -16,7 +16,7 @@ from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_
 from peerd.store.maintenance.due import read_due_maintenance
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.testing import eventually, insert_task
 from tests.store.world import World, at_once

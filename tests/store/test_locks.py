@@ -13,7 +13,7 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.outcomes import complete, touch
 from peerd.store.schema.tables import tasks
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from tests.store.world import World, held
 from tests.support.server_kinds import ON_SERVERS

@@ -18,8 +18,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
-from peerd.store.connection import engines
+from peerd.store.connection import mysql as connections
 from peerd.store.connection.database import Database
+from peerd.store.connection.pools import RESPONSE_TIMEOUT
 from peerd.store.nodes.nodes import register_incarnation
 from peerd.store.schema import migrate as migrations
 from peerd.store.schema import revisions
@@ -244,8 +245,8 @@ def test_a_migration_keeps_others_out_for_as_long_as_it_takes(
     kind: str, database_factory: DatabaseFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On MySQL its lock is held by a connection that sends nothing meanwhile; elsewhere a transaction holds it."""
-    assert migrations.MIGRATION_LOCK_TIMEOUT < engines.RESPONSE_TIMEOUT, "the driver would give up before"
-    monkeypatch.setattr(engines, "IDLE_TRANSACTION_TIMEOUT", 1)
+    assert migrations.MIGRATION_LOCK_TIMEOUT < RESPONSE_TIMEOUT, "the driver would give up before"
+    monkeypatch.setattr(connections, "IDLE_TRANSACTION_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "MIGRATION_LOCK_TIMEOUT", 1)
     url = database_factory(kind)
     with closing(Database(url)) as database, closing(Database(url)) as other, migrations._migration_lock(database):
@@ -263,7 +264,7 @@ def test_a_migration_that_takes_longer_than_any_answer_may_is_carried_out(
         connection.exec_driver_sql("SELECT SLEEP(2.5)")  # as an ALTER of a large table, which sends nothing either
         create_tables(connection)
 
-    monkeypatch.setattr(engines, "RESPONSE_TIMEOUT", 1)
+    monkeypatch.setattr(connections, "RESPONSE_TIMEOUT", 1)
     monkeypatch.setattr(migrations, "create_tables", create_slowly)
     with closing(Database(database_factory(kind))) as database:
         assert migrate(database) == newest()

@@ -10,7 +10,7 @@ from peerd.config.address import normalise_url
 from peerd.store.connection.database import Database
 from peerd.store.outcomes.complete import complete
 from peerd.store.schema.migrate import migrate
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from tests.store.world import World, held
 from tests.support.server_kinds import INNODB

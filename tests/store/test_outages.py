@@ -20,7 +20,7 @@ from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.toucher import Toucher
 
 UNREACHABLE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
-WAYS = ["run", "run_autocommit", "run_idempotent", "run_statement", "read"]
+WAYS = ["run", "run_short", "run_group", "read"]
 KILL_ITSELF = {"mysql": "KILL CONNECTION_ID()", "postgresql": "SELECT pg_terminate_backend(pg_backend_pid())"}
 HELD = ClaimId(1, 1)
 

@@ -62,7 +62,7 @@ def test_each_of_many_results_is_written_into_its_own_task_however_large(world: 
             world.add()
         taken = world.take(claimer, number)
         given = {held(task): RESULTS[index % len(RESULTS)] for index, task in enumerate(reversed(taken))}
-        assert world.store.run_autocommit(complete.complete, claimer.process_id, given) == set(), number
+        assert world.store.run_short(complete.complete, claimer.process_id, given) == set(), number
         found = [world.get(task.id) for task in taken]
         assert {ClaimId(task.id, task.lease): task.result for task in found} == given, number
         assert {task.status for task in found} == {Status.DONE}, number

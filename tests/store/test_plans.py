@@ -25,7 +25,7 @@ from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.take import claiming
 from peerd.store.tasks import pages
@@ -55,7 +55,7 @@ def test_hot_statements_go_by_their_indexes(database: str) -> None:
         for operation, expected in operations_on_tasks(world, claimer):
             check(store, operation, expected)
         for operation, expected in operations_on_jobs(world):
-            check(store, operation, expected, store._groups[True] if operation.func == store.run_group else None)
+            check(store, operation, expected, store.engines.groups if operation.func == store.run_group else None)
         check_pages(store)
         check_queue_states(store)
         check_recent(store)
@@ -239,7 +239,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
 
     for _ in range(20):
         world.add()
-    for generic, custom in world.store.run_autocommit(work):
+    for generic, custom in world.store.run_short(work):
         assert generic > 0
         assert custom == 0
     assert world.read(list_page)[1] > 0
@@ -264,7 +264,7 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
         return plans_of_prepared(connection, "UPDATE tasks")
 
     database = Database(world.store.url)  # whose connections have planned nothing yet
-    plans = database.run_autocommit(work)
+    plans = database.run_short(work)
     database.close()
     assert len(plans) == 3
     for plan in plans:

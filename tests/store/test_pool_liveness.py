@@ -16,8 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection.database import Database
-from peerd.store.nodes.nodes import heartbeat_only
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.testing import eventually
 from tests.store.world import World
@@ -35,7 +34,7 @@ GONE = {
 @pytest.fixture
 def idle_database(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """A database whose connections count as idle as soon as they are returned to the pool."""
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.NO_CHECK_WITHIN", -1.0)
+    monkeypatch.setattr("peerd.store.connection.pools.NO_CHECK_WITHIN", -1.0)
     opened = Database(world.store.url)
     yield opened
     opened.close()
@@ -61,10 +60,10 @@ def close_from_outside(world: World, number: int) -> None:
 def test_a_connection_that_was_closed_is_replaced_whether_lately_or_long_ago(
     world: World, idle_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ways = ["run", "run_autocommit", "run_idempotent", "read", "run_autocommit"]
+    ways = ["run", "run_short", "read", "run_short"]
     for number, way in enumerate(ways):
-        if number == 4:
-            monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+        if number == 3:
+            monkeypatch.setattr("peerd.store.connection.pools.SOCKET_CHECK_WITHIN", -1.0)
         operate: Callable[..., int] = getattr(idle_database, way)
         before = operate(number_of)
         assert operate(number_of) == before, way
@@ -81,22 +80,20 @@ def test_a_check_precedes_only_what_cannot_be_repeated_where_the_server_has_sent
         pinged.append(driver)
         return ping(driver)
 
-    for engine in idle_database.engines:
+    for engine in idle_database.engines.distinct():
         monkeypatch.setattr(engine.dialect, "do_ping", partial(ping_and_note, ping=engine.dialect.do_ping))
-    incarnation = world.incarnation("a")
-    before = idle_database.run_autocommit(number_of)
-    assert (idle_database.run_autocommit(number_of), pinged) == (before, [])
+    before = idle_database.run_short(number_of)
+    assert (idle_database.run_short(number_of), pinged) == (before, [])
     close_from_outside(world, before)
-    assert (idle_database.run_autocommit(number_of) != before, len(pinged)) == (True, 1)
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.SOCKET_CHECK_WITHIN", -1.0)
+    assert (idle_database.run_short(number_of) != before, len(pinged)) == (True, 1)
+    monkeypatch.setattr("peerd.store.connection.pools.SOCKET_CHECK_WITHIN", -1.0)
     for way in (idle_database.run, idle_database.read):
         way(number_of)
     pinged.clear()
-    idle_database.run_idempotent(heartbeat_only, "a", incarnation)
     idle_database.read(number_of)
     idle_database.run(number_of)
     assert not pinged
-    idle_database.run_autocommit(claiming.claim, world.claimer(), token=new_token(), limit=1)
+    idle_database.run_short(claiming.claim, world.claimer(), token=new_token(), limit=1)
     assert len(pinged) == 1
 
 
@@ -129,7 +126,7 @@ def test_what_may_have_been_committed_is_not_repeated(world: World, idle_databas
         if goes_on:
             number_of(connection)
 
-    ways: list[tuple[Callable[..., object], int]] = [(idle_database.run, 0), (idle_database.run_autocommit, 1)]
+    ways: list[tuple[Callable[..., object], int]] = [(idle_database.run, 0), (idle_database.run_short, 1)]
     for way, rows in ways:
         way(number_of)
         with pytest.raises(DatabaseUnavailable):
@@ -148,7 +145,7 @@ def test_connections_that_nothing_uses_are_closed_and_those_in_use_are_kept(
         together.wait(10)
         return number
 
-    monkeypatch.setattr("peerd.store.connection.pool_liveness.UNUSED_AFTER", 0.2)
+    monkeypatch.setattr("peerd.store.connection.pools.UNUSED_AFTER", 0.2)
     together = threading.Barrier(2)
     with closing(Database(world.store.url)) as database, ThreadPoolExecutor(2) as threads:
         for _ in range(2):  # also after all were closed

@@ -42,7 +42,7 @@ def make_certificate(file: Path) -> None:
 def contexts_of(database: Database) -> set[ssl.SSLContext]:
     """The contexts of a few connections, of each engine, that are open at the same time."""
     with ExitStack() as afterwards:
-        opened = [afterwards.enter_context(engine.connect()) for engine in database.engines * 2]
+        opened = [afterwards.enter_context(engine.connect()) for engine in database.engines.distinct() * 2]
         drivers: list[Any] = [one.connection.dbapi_connection for one in opened]
         return {driver.ctx for driver in drivers}
 

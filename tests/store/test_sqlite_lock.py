@@ -18,9 +18,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection import database as store
-from peerd.store.connection import sqlite_lock
+from peerd.store.connection import sqlite
 from peerd.store.connection.database import Database
-from peerd.store.statements.autocommit import AutocommitConnection
 
 
 @pytest.fixture
@@ -67,14 +66,14 @@ def test_a_writer_that_has_waited_for_long_is_not_overtaken_again_and_again(file
     assert overtaken < 110  # SQLite's own waiting, a poll each 100 ms, is overtaken 40 to 100 times in each of the five
 
 
-def write(connection: AutocommitConnection, number: int) -> None:
+def write(connection: Connection, number: int) -> None:
     connection.exec_driver_sql("INSERT INTO t VALUES (?)", (number,))
 
 
 def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (600.0, 600.0))
+    monkeypatch.setattr(sqlite, "LOCK_RETRY_PAUSE", (600.0, 600.0))
     database, other_engine = Database(f"sqlite:///{file}"), Database(f"sqlite:///{file}")
     database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
     begun, may_end = threading.Event(), threading.Event()
@@ -86,7 +85,7 @@ def test_writers_of_one_process_do_not_poll_for_the_lock_that_one_of_them_has(
     with ThreadPoolExecutor() as threads:
         held = threads.submit(database.run, hold)
         assert begun.wait(30)
-        written = [threads.submit(one.run_statement, write, 1) for one in (database, other_engine)]
+        written = [threads.submit(one.run_short, write, 1) for one in (database, other_engine)]
         assert not any(one.done() for one in written)
         may_end.set()
         held.result(30)
@@ -100,12 +99,12 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pause = Mock(return_value=0.0)
-    monkeypatch.setattr(sqlite_lock, "LOCK_RETRY_PAUSE", (0.0, 60.0))
+    monkeypatch.setattr(sqlite, "LOCK_RETRY_PAUSE", (0.0, 60.0))
     monkeypatch.setattr(random, "uniform", pause)
     busy = sqlite3.OperationalError("database is locked")
     busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
     attempt = Mock(side_effect=[busy, None])
-    writers = sqlite_lock.SqliteWriterLock()
+    writers = sqlite.SqliteWriterLock()
     for _ in range(3):
         with writers.hold():
             pass
@@ -115,35 +114,35 @@ def test_a_process_that_has_met_a_writer_of_another_one_leaves_room_between_its_
     assert pause.call_count == 1
     with writers.hold():
         assert pause.call_count == 2
-    monkeypatch.setattr(sqlite_lock, "YIELD_WITHIN", 0.0)
+    monkeypatch.setattr(sqlite, "YIELD_WITHIN", 0.0)
     with writers.hold():
         assert pause.call_count == 2
 
 
 def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    writers, now = sqlite_lock.SqliteWriterLock(), 1000.0
+    writers, now = sqlite.SqliteWriterLock(), 1000.0
     pauses: list[float] = []
 
     def hold_group() -> None:
-        with writers.hold(turn=sqlite_lock.TURN):
+        with writers.hold(turn=sqlite.TURN):
             pass
 
     def hold_at_once() -> None:
         with writers.hold_at_once():
             pass
 
-    monkeypatch.setattr(sqlite_lock, "time", SimpleNamespace(monotonic=lambda: now, sleep=pauses.append))
+    monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: now, sleep=pauses.append))
     hold_at_once()
     writers.note_contention()
-    with pytest.raises(sqlite_lock.WriterBusy):
+    with pytest.raises(sqlite.WriterBusy):
         hold_at_once()
     hold_group()
     assert len(pauses) == 1
     hold_group()
     hold_at_once()
     assert len(pauses) == 1
-    now += sqlite_lock.TURN
-    with pytest.raises(sqlite_lock.WriterBusy):
+    now += sqlite.TURN
+    with pytest.raises(sqlite.WriterBusy):
         hold_at_once()
     hold_group()  # long after the last transaction: the other processes have had their room
     hold_at_once()
@@ -151,7 +150,7 @@ def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.Mo
 
 
 def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_lock, "BUSY_TIMEOUT", 0.05)
+    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.05)
     monkeypatch.setattr(store, "TRIES", 1)
     database = Database(f"sqlite:///{file}")
     database.run(lambda connection: connection.exec_driver_sql("CREATE TABLE t (n INTEGER)").rowcount)
@@ -159,7 +158,7 @@ def test_a_lock_that_is_never_released_is_not_waited_for_for_ever(file: Path, mo
         with pytest.raises(DatabaseUnavailable, match="locked"):
             database.run(lambda connection: None)
         with pytest.raises(DatabaseUnavailable, match="locked"):
-            database.run_statement(write, 1)
+            database.run_short(write, 1)
     assert database.read(lambda connection: connection.exec_driver_sql("SELECT n FROM t").all()) == []
     assert database.read(lambda connection: connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) == 50
     database.close()

@@ -77,7 +77,7 @@ def minutes_ago(number: int) -> datetime:
 
 
 def write(store: Database, *rows: BucketRow) -> None:
-    store.run_idempotent(write_buckets, rows)
+    store.run_short(write_buckets, rows)
 
 
 def read(

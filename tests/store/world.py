@@ -24,7 +24,7 @@ from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.mutex import ClaimMutex
@@ -128,7 +128,7 @@ class World:
         self, claimer: Claimer, limit: int = 10, *, quarantined: bool = False, mutex: ClaimMutex | None = None
     ) -> list[Task]:
         how: dict[str, Any] = {"token": new_token(), "limit": limit, "quarantined": quarantined, "mutex": mutex}
-        return self.store.run_autocommit(claiming.claim, claimer, **how).tasks
+        return self.store.run_short(claiming.claim, claimer, **how).tasks
 
     def take_one(self, claimer: Claimer | None = None) -> Task:
         [task] = self.take(claimer or self.claimer(), 1)

@@ -12,7 +12,7 @@ from peerd.store.connection.database import Database
 def disable_fsync(database: Database) -> None:
     """Let what is committed reach the disk when the system likes; on a server nothing is changed."""
     if database.name == "sqlite":
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             sa.event.listen(engine, "connect", _write_lazily)
 
 

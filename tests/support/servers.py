@@ -28,7 +28,7 @@ import pymysql
 import pytest
 from sqlalchemy.engine import URL, make_url
 
-from peerd.store.connection.galera import SYNC_WAIT
+from peerd.store.connection.mysql import SYNC_WAIT
 from peerd.testing import eventually
 from tests.support import server_session
 from tests.support.galera import Galera

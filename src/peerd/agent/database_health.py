@@ -15,7 +15,7 @@ from peerd.operate.diagnostics import Finding, examine_slowdowns
 from peerd.runtime.observability.events import DatabaseSlowdownDetected, EventBus
 from peerd.runtime.process.link import Link
 from peerd.store.connection.database import Database
-from peerd.store.connection.galera import is_member
+from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
 
 EXAMINE_EVERY: Final = 60.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from peerd.domain.backoff import LONGEST_PAUSE, Backoff
-from peerd.domain.errors import DatabaseUnavailable, NodeReplaced
+from peerd.domain.errors import DatabaseUnavailable, NodeReplaced, RowLocked
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
@@ -61,12 +61,14 @@ class NodeHeartbeat:
 
     def _tick(self, now: float) -> float:
         try:
-            self.database.run_idempotent(heartbeat_only, self.node, self.incarnation)
+            self.database.run_short(heartbeat_only, self.node, self.incarnation)
             if now >= self._next_process_heartbeat:
-                self.database.run_idempotent(heartbeat_process, self.process_id)
+                self.database.run_short(heartbeat_process, self.process_id)
                 self._next_process_heartbeat = now + PROCESS_HEARTBEAT_INTERVAL
         except DatabaseUnavailable as error:
             self.outages.lost(error)
+            return self._pauses.next()
+        except RowLocked:  # no outage: the database has answered
             return self._pauses.next()
         except NodeReplaced as error:
             self._call_on_loop(self.on_replaced, error)

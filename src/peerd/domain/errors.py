@@ -334,8 +334,16 @@ class DatabaseBusy(DatabaseUnavailable):
         )
 
 
-class RowLocked(DatabaseBusy):
-    """A statement that commits by itself met a row that another transaction has locked. Nothing was written."""
+class RowLocked(PeerdError):
+    """A statement met a row that another transaction has locked, and did not wait for it. It wrote nothing."""
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        self.reason = reason
+        self.seconds = seconds
+        super().__init__(
+            f"another transaction has locked a row for {seconds:.0f} s: {reason}; try again, or find the transaction "
+            "that stays open and holds locks"
+        )
 
 
 class MessageError(PeerdError):

@@ -28,7 +28,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import PeerdError
-from peerd.domain.ring import Broadcast, Coalescer, Ring
+from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, Signer, encode_text
@@ -282,14 +282,13 @@ class NotifyTransport:
         self._to = ALL_NODES if self.excluded_incarnation is None else ALL_NODES_BUT + self.excluded_incarnation
 
     def send(self, rings: Sequence[Ring]) -> None:
-        """Notify, in one statement. It is repeated after a lost connection only if no ring is a broadcast."""
+        """Notify, in one statement. It is not repeated after a lost connection: a ring may be a broadcast."""
         if self._signer is not None and not self.cluster_clock.is_known:
             asked_at = self.cluster_clock.steady()
             self.cluster_clock.synchronize(self.database.read(database_now), asked_at)
-        has_broadcast = any(isinstance(ring, Broadcast) for ring in rings)
-        run = self.database.run_autocommit if has_broadcast else self.database.run_idempotent
         asked_at = self.cluster_clock.steady()
-        self.cluster_clock.synchronize(run(_notify, [self._payload(ring) for ring in rings]), asked_at)
+        now = self.database.run_short(_notify, [self._payload(ring) for ring in rings])
+        self.cluster_clock.synchronize(now, asked_at)
 
     def _payload(self, ring: Ring) -> str:
         if self._signer is None:

@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.gateway.operations import EXECUTIONS, Holder, JobOperation, Put, Reserve
 from peerd.store.connection.database import Database
-from peerd.store.enqueue.enqueue import enqueue_autocommit, is_one_statement
+from peerd.store.enqueue.enqueue import enqueue_one, is_one_statement
 
 MOST_LOCKED: Final = 3
 """Operations of a batch that may wait for a locked row, a second each; after them the others are not tried."""
@@ -167,7 +167,7 @@ class GroupCommitter:
         """The results of a batch; None if the thread must execute it."""
         began = self._loop.time()
         try:
-            return self._database.run_group_at_once(self._execute_runs, batch.runs, durable=batch.is_durable)
+            return self._database.run_group(self._execute_runs, batch.runs, durable=batch.is_durable, waits=False)
         except Exception:  # noqa: BLE001 - the thread executes it again, and reports what is wrong
             return None
         finally:
@@ -215,7 +215,7 @@ class GroupCommitter:
         """Execute a batch in a transaction; a single put that is one statement commits by itself, in one round trip."""
         only = batch.only_operation()
         if isinstance(only, Put) and is_one_statement(only.job) and not self._database.is_single_writer:
-            return [[self._database.run_statement(enqueue_autocommit, only.job)]]
+            return [[self._database.run_short(enqueue_one, only.job)]]
         return self._database.run_group(self._execute_runs, batch.runs, durable=batch.is_durable)
 
     def _execute_alone(self, kind: type[JobOperation], operation: JobOperation) -> Any:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.backoff import Backoff
-from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.manager.bulk import BulkRunner
 from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
 from peerd.manager.queue_sampler import QueueSampler
@@ -228,7 +228,7 @@ class ManagerService:
         """Run one step, and report its failure so that the others still run. False when the database is away."""
         try:
             await step()
-        except DatabaseUnavailable:
+        except (DatabaseUnavailable, RowLocked):
             return False  # the agent and the workers report it; the guards find the gap
         except Exception as error:  # noqa: BLE001 - a step that failed is repeated, and the others still run
             now = self._now()
@@ -239,7 +239,7 @@ class ManagerService:
 
     async def _heartbeat(self) -> None:
         """Write the heartbeat, which is required before rescuing, and read what is due."""
-        self._due = await self._threads.run_idempotent(_heartbeat_and_read_due, self._process_id)
+        self._due = await self._threads.run_short(_heartbeat_and_read_due, self._process_id)
         self._rescue_guard.record_heartbeat(self._now(), self._due.now)
         self._activity_guard.record_heartbeat(self._now(), self._due.now)
         self._heartbeat_at = self._now()

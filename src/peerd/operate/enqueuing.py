@@ -27,7 +27,6 @@ from peerd.store.connection.caller_session import utc_session
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.enqueue import enqueue, idempotency
 from peerd.store.schema.revisions import newest
-from peerd.store.statements.autocommit import AutocommitConnection
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -72,7 +71,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         if key is not None:
             query = Query("run", _enqueue_one_once, key, new, self._find_task, self._idempotency_owner())
         elif self._mode.is_unrestricted and enqueue.is_one_statement(new):
-            query = Query("run_statement", _enqueue_autocommit, new, self._find_task, span)
+            query = Query("run_short", _enqueue_alone, new, self._find_task, span)
         else:
             query = Query("run", _enqueue_one, new, self._find_task, span)
         query.then_ring(*rings_for([new])).traced_by(span)
@@ -196,10 +195,8 @@ def _enqueue_one(connection: Connection, new: NewTask, find_task: FindTask, span
     return Job(enqueued.id, enqueued.created, find_task)
 
 
-def _enqueue_autocommit(
-    connection: AutocommitConnection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None
-) -> Job:
-    enqueued = enqueue.enqueue_autocommit(connection, new)
+def _enqueue_alone(connection: Connection, new: NewTask, find_task: FindTask, span: EnqueueSpan | None) -> Job:
+    enqueued = enqueue.enqueue_one(connection, new)
     if span is not None:
         span.message_id = enqueued.id
     return Job(enqueued.id, created=True, find_task=find_task)

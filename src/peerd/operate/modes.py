@@ -13,6 +13,7 @@ from contextlib import closing, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.access import ALL_RIGHTS, Actor, ActorKind
+from peerd.domain.errors import RowLocked
 from peerd.domain.masking import Masker
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.notifier import Notifier
@@ -104,7 +105,10 @@ class BlockingMode:
             return whole
         execute: Callable[[Callable[..., T]], T] = getattr(self.database, query.method)
         with nullcontext() if query.span is None else query.span.ending():
-            result = execute(query.function)
+            try:
+                result = execute(query.function)
+            except RowLocked:  # a transaction waits longer
+                result = self.database.run(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         if query.failure is not None:
@@ -206,7 +210,10 @@ class AsyncMode:
             return await self._execute_all(query)
         execute: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, query.method)
         with nullcontext() if query.span is None else query.span.ending():
-            result = await execute(query.function)
+            try:
+                result = await execute(query.function)
+            except RowLocked:
+                result = await self._threads.run(query.function)
         if query.rings:
             self.notifier.ring(*query.rings)
         if query.failure is not None:

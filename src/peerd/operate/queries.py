@@ -14,8 +14,8 @@ from peerd.store.access.states import State
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DatabaseMethod = Literal["read", "run", "run_statement"]
-"""Read only; in a transaction of its own; one statement, which commits by itself."""
+DatabaseMethod = Literal["read", "run", "run_short"]
+"""Read only; in a transaction of its own; statements that commit by themselves."""
 Audit = Callable[[Callable[[Any], Any], AuditTarget | None], Callable[[Any], Any]]
 """Makes of a function of a connection, and its target, one that writes an entry of the audit log too."""
 

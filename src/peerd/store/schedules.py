@@ -25,7 +25,7 @@ from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, initial_run_status
 from peerd.store import schedule_runs as runs
-from peerd.store.connection.galera import wait_for_sync
+from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.sql_clock import moment, now, seconds_from_now

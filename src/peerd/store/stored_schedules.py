@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from peerd.domain.errors import InvalidSchedule, ScheduleNameTaken, ScheduleNotStored
 from peerd.domain.schedule import CLUSTER, WORKER, RunStatus, Schedule
-from peerd.store.connection.galera import wait_for_sync
+from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schedules import CLUSTER_ROW, declare_schedule, require_schedule
 from peerd.store.schema.sql_clock import now

@@ -110,7 +110,7 @@ class Clock:
             if functions := record.info.pop("peerd_clock", None):
                 functions.close()
 
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             event.listen(engine, "connect", on_connect)
             event.listen(engine, "close", on_close)
 
@@ -118,7 +118,7 @@ class Clock:
         def on_begin(connection: Connection) -> None:
             connection.exec_driver_sql(f"SET timestamp = {self.now.timestamp():.6f}")
 
-        for engine in database.engines:
+        for engine in database.engines.distinct():
             event.listen(engine, "begin", on_begin)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, TypeVarTuple, cast
+from typing import Any, Final, ParamSpec, Self, TypeVar, TypeVarTuple, cast
 
 from sqlalchemy.engine import URL, Connection
 
@@ -210,22 +210,15 @@ class FaultyDatabase(Database):
             fault.heal()
 
     run = _with_faults(Database.run)
-    run_autocommit = _with_faults(Database.run_autocommit)
-    run_statement = _with_faults(Database.run_statement)
+    run_short = _with_faults(Database.run_short)
     read = _with_faults(Database.read)
 
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+    def run_group(
+        self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True, waits: bool = True
+    ) -> T:
         """`Database.run_group`, with the faults before and after it."""
         with self._faults_around(operation_name(operation), args, {}):
-            return super().run_group(operation, *args, durable=durable)
-
-    def run_idempotent(
-        self, operation: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """`Database.run_idempotent`, with the faults before and after it; on SQLite it is `run`, which has them."""
-        if self.name == "sqlite":
-            return super().run_idempotent(operation, *args, **kwargs)
-        return _with_faults(Database.run_idempotent)(self, operation, *args, **kwargs)
+            return super().run_group(operation, *args, durable=durable, waits=waits)
 
     def close(self) -> None:
         """End all faults, and close all connections."""

@@ -159,7 +159,7 @@ class StatisticsWriter:
             self._read_clock()
         changed = sorted(self._changed)
         rows = [self._row(minute, key) for minute, key in changed]
-        self._database.run_idempotent(write_buckets, rows)
+        self._database.run_short(write_buckets, rows)
         self._changed.clear()
         for minute in sorted(self._minutes)[:-1]:
             del self._minutes[minute]

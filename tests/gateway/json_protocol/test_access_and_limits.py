@@ -105,7 +105,7 @@ def test_a_database_that_does_not_answer_is_an_error_and_a_job_stays_held(
     connection.ask("add_job", job=1, id=1)
     connection.ask("get_job")
     with monkeypatch.context() as patch:
-        for run in ("run_group", "run_group_at_once", "run_statement"):
+        for run in ("run_group", "run_short"):
             patch.setattr(gateway._database, run, fail)
         for cmd in ("notify", "fail", "release", "touch"):
             assert connection.ask(cmd)["code"] == "unavailable"

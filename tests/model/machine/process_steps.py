@@ -14,7 +14,7 @@ from peerd.store.maintenance import rescue
 from peerd.store.outcomes import complete, touch
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from tests.model.database_clock import DELAYS
 from tests.model.machine.base import (

@@ -11,7 +11,7 @@ from peerd.store.nodes.processes import ProcessCapabilities, register_process
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress, report_progress
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.claiming import claim
 from tests.support.outcomes import record_outcome

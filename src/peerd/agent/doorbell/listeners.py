@@ -34,7 +34,7 @@ from peerd.doorbell.datagram import (
     Verifier,
 )
 from peerd.store.connection.database import Database, translated_errors
-from peerd.store.connection.postgresql_sessions import has_pooler, shares_session
+from peerd.store.connection.postgresql import has_pooler, shares_session
 
 DATAGRAMS_PER_TURN: Final = 64
 """Datagrams read before the event loop runs other callbacks."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from peerd.domain.errors import DatabaseUnavailable, InvalidTask
+from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
 from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import Reservation, ReserveEnd
@@ -191,8 +191,13 @@ def reply_to_failure(message: JsonMessage, failed: OperationFailed) -> bytes:
     """The reply to a message that the database has refused, or whose answer was lost."""
     if isinstance(failed.error, InvalidTask):
         return replies.error_reply(ErrorCode.INVALID, str(failed.error), command_of(message), message.id)
-    is_away = isinstance(failed.error, DatabaseUnavailable)
-    problem = "the database did not answer; try again" if is_away else "the database has refused it; see the log"
+    match failed.error:
+        case DatabaseUnavailable():
+            problem = "the database did not answer; try again"
+        case RowLocked():
+            problem = "another transaction has locked the row; try again"
+        case _:
+            problem = "the database has refused it; see the log"
     return replies.error_reply(ErrorCode.UNAVAILABLE, problem, command_of(message), message.id)
 
 

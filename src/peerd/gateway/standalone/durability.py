@@ -55,29 +55,22 @@ class StandaloneDatabase(Database):
     def __init__(self, file: Path, flags: Flags, on_error: Callable[[OSError], None]) -> None:
         super().__init__(URL.create("sqlite", database=str(file)), pool_size=POOL_SIZE)
         mode = synchronous_mode(flags)
-        self._waits_for_disk = mode == "FULL"
-        for engine in self.engines:
+        self._on_sqlite.sets_durability = mode == "FULL"
+        for engine in self.engines.distinct():
             _configure_log(engine, mode, flags.log_size)
         self._synchronizer: LogSynchronizer | None = None
         if mode == "NORMAL" and flags.sync_interval:
             self._synchronizer = LogSynchronizer(file, flags.sync_interval, on_error)
             self._synchronizer.start()
 
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        """`Database.run_group`; where the flags leave the disk to later, no commit waits for it."""
-        result = super().run_group(operation, *args, durable=durable or not self._waits_for_disk)
-        self._note_commit()
-        return result
-
-    def run_group_at_once(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        """`Database.run_group_at_once`, likewise."""
-        result = super().run_group_at_once(operation, *args, durable=durable or not self._waits_for_disk)
-        self._note_commit()
-        return result
-
-    def _note_commit(self) -> None:
+    def run_group(
+        self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True, waits: bool = True
+    ) -> T:
+        """`Database.run_group`; after its commit, the disk has to follow."""
+        result = super().run_group(operation, *args, durable=durable, waits=waits)
         if self._synchronizer is not None:
             self._synchronizer.note_commit()
+        return result
 
     def close(self) -> None:
         """Write what was committed to the disk, and close all connections."""

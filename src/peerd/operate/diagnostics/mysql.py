@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.duration import format_duration
 from peerd.operate.diagnostics.connections import connections_of
 from peerd.operate.diagnostics.finding import Finding, Level
-from peerd.store.connection.galera import is_member
+from peerd.store.connection.mysql import is_member
 
 OLD_TRANSACTION: Final = 60.0
 """Seconds; InnoDB keeps all row versions that a read view this old may see, and every claim walks over them."""

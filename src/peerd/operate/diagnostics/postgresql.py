@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.duration import format_duration
 from peerd.operate.diagnostics.connections import connections_of
 from peerd.operate.diagnostics.finding import Finding, Level
-from peerd.store.connection.postgresql_sessions import has_pooler
+from peerd.store.connection.postgresql import has_pooler
 
 OLD_TRANSACTION: Final = 60.0
 MANY_DEAD: Final = 100_000

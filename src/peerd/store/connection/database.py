@@ -32,18 +32,15 @@ from peerd.domain.errors import (
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection import database_errors
 from peerd.store.connection.engines import open_engines, with_driver
-from peerd.store.connection.galera import may_lag
-from peerd.store.connection.pool_liveness import OpenedConnections, was_idle, without_liveness_check
-from peerd.store.connection.postgresql_sessions import begin_with_settings, with_settings
-from peerd.store.connection.sqlite_groups import SqliteGroups
-from peerd.store.connection.sqlite_lock import writer_lock_of
-from peerd.store.statements.autocommit import AutocommitConnection
+from peerd.store.connection.mysql import may_lag
+from peerd.store.connection.pools import OpenedConnections, was_idle, without_liveness_check
+from peerd.store.connection.postgresql import SETTINGS, transaction_with_settings
+from peerd.store.connection.sqlite import TURN, SqliteTransactions, writer_lock_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Operation = Callable[Concatenate[Connection, P], T]
-StatementOperation = Callable[Concatenate[AutocommitConnection, P], T]
 
 TRIES: Final = 10
 FIRST_PAUSE: Final = 0.01
@@ -91,15 +88,12 @@ class Database:
 
     def __init__(self, url: str | URL, *, pool_size: int = 5, response_timeout: int | None = None) -> None:
         self.url = with_driver(url)
-        engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
-        self.engine, self.statement_engine, self._hot_path = engines.transactions, engines.statements, engines.hot_path
-        self._groups = {True: engines.groups, False: engines.undurable_groups}
-        self._sqlite_groups = SqliteGroups(engines.groups)
-        self.engines: tuple[Engine, ...] = engines.distinct_pools()
-        """The engines with pools of their own: for transactions, statements and `run_autocommit`."""
+        self.engines = open_engines(self.url, pool_size, response_timeout=response_timeout)
+        self.engine = self.engines.transactions
+        self._on_sqlite = SqliteTransactions(self.engines.short)
         self.observer: DatabaseObserver | None = None
         """Measures each operation."""
-        self._opened = OpenedConnections(self.engines)
+        self._opened = OpenedConnections(self.engines.distinct())
         register_fork_hooks(self)
 
     @property
@@ -130,60 +124,48 @@ class Database:
         """
         return self._run_with_retries(partial(self._run_in_transaction, self.engine, operation, *args, **kwargs))
 
-    def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run_short(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation whose statements may be committed one by one; otherwise as `run`.
 
         This saves the round trips that begin and end a transaction. The operation must be repeatable after some of its
-        statements were committed, and write only values that the database made: SQLite, where all statements are one
-        transaction, checks no CHECK, and PostgreSQL plans them once, without regard to the values.
+        statements were committed, and write only values that the database made or that were checked: SQLite, where all
+        statements are one transaction, checks no CHECK, which takes a tenth of the time of a claim; PostgreSQL plans
+        them once, without regard to the values.
 
         Raises:
             RowLocked: another session has held a row for more than a second. Earlier statements may be committed.
+            DatabaseUnavailable, DatabaseRefused, DatabaseBusy: see `run`.
         """
         if self.is_single_writer:
-            return self._run_with_retries(partial(self._run_in_transaction, self._hot_path, operation, *args, **kwargs))
-        return self._run_with_retries(partial(self._run_autocommit, operation, *args, **kwargs), waits_for_locks=False)
+            whole = partial(self._on_sqlite.run, lambda connection: operation(connection, *args, **kwargs))
+            return self._run_with_retries(whole)
+        return self._run_with_retries(partial(self._run_short, operation, *args, **kwargs), waits_for_locks=False)
 
-    def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `run_autocommit`, for an operation that may run twice, such as a heartbeat.
-
-        An idle connection is not pinged before, which saves a round trip: if it is closed, another one is used.
-        """
-        if self.is_single_writer:
-            return self.run(operation, *args, **kwargs)
-        return self._run_with_retries(partial(self._run_idempotent, operation, *args, **kwargs), waits_for_locks=False)
-
-    def run_group(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
+    def run_group(
+        self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True, waits: bool = True
+    ) -> T:
         """Run an operation that does the work of many queue clients, in a transaction of its own, as `run`.
 
-        It costs little beside its statements, which must write only values that the database made or that were
-        checked: see `run_autocommit`.
+        It costs little beside its statements; for the values that they write see `run_short`.
 
         Args:
             operation: a function over a connection.
             args: its other arguments.
             durable: whether the commit survives a failure of power; on MySQL it does in any case.
+            waits: whether to wait for another writer of SQLite; an event loop cannot. It is done once then.
 
         Raises:
             RowLocked: another session has held a row for more than a second; nothing was done.
+            WriterBusy: there is another writer, and it was not to be waited for; nothing was done.
             DatabaseUnavailable, DatabaseRefused, DatabaseBusy: see `run`.
         """
+        if not waits:
+            return self._on_sqlite.run_at_once(operation, *args, durable=durable)
         if self.is_single_writer:
-            return self._run_with_retries(partial(self._sqlite_groups.run, operation, *args, durable=durable))
-        group = partial(self._run_in_transaction, self._groups[durable], operation, *args)
+            return self._run_with_retries(partial(self._on_sqlite.run, operation, *args, durable=durable, turn=TURN))
+        engine = self.engines.groups if durable else self.engines.undurable_groups
+        group = partial(self._run_in_transaction, engine, operation, *args)
         return self._run_with_retries(group, waits_for_locks=False)
-
-    def run_group_at_once(self, operation: Callable[[Connection, *Ts], T], /, *args: *Ts, durable: bool = True) -> T:
-        """`run_group` on SQLite, once, without waiting for another writer, so that an event loop may call it.
-
-        Raises:
-            WriterBusy: there is one; nothing was done.
-        """
-        return self._sqlite_groups.run_at_once(operation, *args, durable=durable)
-
-    def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that is one statement, committed by itself, on the fastest path; otherwise as `run`."""
-        return self._run_with_retries(partial(self._run_statement, operation, *args, **kwargs))
 
     def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads; on SQLite it reads one snapshot and does not wait for the writer.
@@ -209,8 +191,8 @@ class Database:
 
     def close_idle_connections(self) -> None:
         """Close the connections that are not in use; others are opened when they are needed."""
-        self._sqlite_groups.close()
-        for engine in self.engines:
+        self._on_sqlite.close()
+        for engine in self.engines.distinct():
             engine.dispose()
 
     def before_fork(self) -> None:
@@ -220,7 +202,7 @@ class Database:
 
     def reset_after_fork(self) -> None:
         """Called in a process that was forked."""
-        self._sqlite_groups.abandon()
+        self._on_sqlite.abandon()
         self._opened.abandon_inherited()
 
     def _run_in_transaction(self, engine: Engine, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
@@ -231,29 +213,20 @@ class Database:
             connection.begin(),
             _repeatable_errors(connection, unchecked=True),
         ):
-            begin_with_settings(connection)
+            if SETTINGS in connection.info:
+                connection.exec_driver_sql(connection.info[SETTINGS])
             return operation(connection, *args, **kwargs)
 
-    def _run_autocommit(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with self._hot_path.connect() as connection, _repeatable_errors(connection), with_settings(connection):
-            return operation(connection, *args, **kwargs)
-
-    def _run_statement(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        with (
-            self._writer_turn(),
-            self.statement_engine.connect() as connection,
-            _repeatable_errors(connection),
-            with_settings(connection),
-        ):
-            return operation(AutocommitConnection(connection), *args, **kwargs)
-
-    def _run_idempotent(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-        result: T = self._read(_operate_with_settings, operation, *args, **kwargs)
-        return result
+    def _run_short(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
+        with self.engines.short.connect() as connection, _repeatable_errors(connection):
+            if SETTINGS not in connection.info:
+                return operation(connection, *args, **kwargs)
+            with transaction_with_settings(connection):
+                return operation(connection, *args, **kwargs)
 
     def _read(self, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
         with (
-            _connect_without_ping(self.statement_engine) as connection,
+            _connect_without_ping(self.engines.reads) as connection,
             _repeatable_errors(connection, unchecked=True),
         ):
             return operation(connection, *args, **kwargs)
@@ -304,11 +277,6 @@ class _StatementCancelled(Exception):
 
 class _StaleConnection(Exception):
     """A connection was closed while it was idle: its operation did nothing."""
-
-
-def _operate_with_settings(connection: Connection, operation: Callable[..., T], *args: object, **kwargs: object) -> T:
-    with with_settings(connection):
-        return operation(connection, *args, **kwargs)
 
 
 @contextmanager
@@ -368,17 +336,9 @@ class DatabaseThreads:
         """`Database.run`, awaited."""
         return await self._call(partial(self.database.run, operation, *args, **kwargs))
 
-    async def run_autocommit(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run_autocommit`, awaited."""
-        return await self._call(partial(self.database.run_autocommit, operation, *args, **kwargs))
-
-    async def run_statement(self, operation: StatementOperation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run_statement`, awaited."""
-        return await self._call(partial(self.database.run_statement, operation, *args, **kwargs))
-
-    async def run_idempotent(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`Database.run_idempotent`, awaited."""
-        return await self._call(partial(self.database.run_idempotent, operation, *args, **kwargs))
+    async def run_short(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """`Database.run_short`, awaited."""
+        return await self._call(partial(self.database.run_short, operation, *args, **kwargs))
 
     async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""

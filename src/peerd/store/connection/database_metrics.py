@@ -28,7 +28,7 @@ class DatabaseMetrics:
         self._metrics.count("peerd_database_retries_total")
 
     def _connections(self) -> Iterable[Sample]:
-        pools: list[Any] = [engine.pool for engine in self._database.engines]
+        pools: list[Any] = [engine.pool for engine in self._database.engines.distinct()]
         counted = [pool for pool in pools if hasattr(pool, "checkedout") and hasattr(pool, "checkedin")]
         for state, count in (
             ("in_use", sum(pool.checkedout() for pool in counted)),

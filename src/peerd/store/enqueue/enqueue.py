@@ -16,8 +16,7 @@ from peerd.store.enqueue import unique_keys
 from peerd.store.enqueue.insert import insert_many, insert_one
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.autocommit import AutocommitConnection
-from peerd.store.statements.token import new_token
+from peerd.store.statements import DriverConnection, new_token
 from peerd.store.tasks.rows import batches
 
 ROWS_IN_AN_INSERT: Final = 1000
@@ -75,9 +74,9 @@ def is_one_statement(new: NewTask) -> bool:
     return new.unique_key is None and new.node is None and _size(new) <= ALWAYS_ACCEPTED
 
 
-def enqueue_autocommit(connection: AutocommitConnection, new: NewTask) -> Enqueued:
-    """Write one task for which `is_one_statement` holds."""
-    return Enqueued(insert_one(connection, new, {}))
+def enqueue_one(connection: Connection, new: NewTask) -> Enqueued:
+    """Write one task for which `is_one_statement` holds; a short operation."""
+    return Enqueued(insert_one(DriverConnection(connection), new, {}))
 
 
 def _group_by_shape(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:

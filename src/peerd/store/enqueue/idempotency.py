@@ -20,7 +20,7 @@ from peerd.store.enqueue import enqueue
 from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import idempotency_keys
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.tasks.rows import insert_if_absent
 
 KEEP: Final = 86_400.0

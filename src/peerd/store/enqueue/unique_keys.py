@@ -18,7 +18,7 @@ from peerd.domain.task import Task
 from peerd.store.connection.caller_session import reads_latest_commits
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks, unique_keys
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.tasks.rows import insert_if_absent
 

@@ -27,9 +27,7 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement, id_in_list, list_parameter
-from peerd.store.statements.driver_connection import DriverConnection
-from peerd.store.statements.token import new_token
+from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, new_token
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import BATCH, batches, raised, status_literal, values_of_release
 

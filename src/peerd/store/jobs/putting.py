@@ -8,9 +8,7 @@ from itertools import groupby
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
-from peerd.store.enqueue.enqueue import Enqueued, enqueue_many, is_one_statement
-from peerd.store.enqueue.insert import insert_one
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.enqueue.enqueue import Enqueued, enqueue_many, enqueue_one, is_one_statement
 
 
 def put(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
@@ -25,7 +23,7 @@ def put(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
         InvalidTask: a body is larger than the server takes.
     """
     if len(new) == 1 and is_one_statement(new[0]):
-        return [Enqueued(insert_one(DriverConnection(connection), new[0], {}))]
+        return [enqueue_one(connection, new[0])]
     return [one for _, alike in groupby(new, _given_times) for one in enqueue_many(connection, list(alike))]
 
 

@@ -31,9 +31,14 @@ from peerd.store.limits.turns import take_turn, take_turn_for
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement, id_in_list, list_parameter, queue_in_list
-from peerd.store.statements.driver_connection import DriverConnection
-from peerd.store.statements.token import new_token
+from peerd.store.statements import (
+    CompiledStatement,
+    DriverConnection,
+    id_in_list,
+    list_parameter,
+    new_token,
+    queue_in_list,
+)
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.backlog import find_reservable
 from peerd.store.take.claimer import Claimer, taken_columns

@@ -20,8 +20,7 @@ from peerd.store.jobs.types import URGENT_ABOVE, JobState, JobStatistics, TubeCo
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import ASIDE, CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement, list_parameter, run_union
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter, run_union
 from peerd.store.take.eligibility import MAX_QUEUES, queue_table
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
@@ -196,14 +195,16 @@ def _tubes_of(connection: Connection, part: Part | None) -> list[str]:
     if connection.dialect.name in MYSQL:
         assert part is not None
         while len(names) < TUBES_AT_ONCE:
-            step = _next_tube_on_mysql(part).rows(connection, after=last)
+            step = _next_tube_on_mysql(part).run(DriverConnection(connection), after=last).all()
             if not step:
                 return names
             last = str(step[0][0])
             names.append(last)
-        return names + [row[0] for row in _distinct_tubes(part).rows(connection, after=last)]
+        return names + [row[0] for row in _distinct_tubes(part).run(DriverConnection(connection), after=last).all()]
     while True:
-        found = [row[0] for row in _next_tubes(part).rows(connection, after=last, most=TUBES_AT_ONCE)]
+        found = [
+            row[0] for row in _next_tubes(part).run(DriverConnection(connection), after=last, most=TUBES_AT_ONCE).all()
+        ]
         names += [name for name in found if name is not None]
         if len(found) < TUBES_AT_ONCE or found[-1] is None:
             return names
@@ -260,7 +261,11 @@ def _heads_of_tubes(connection: Connection, part: Part, tubes: Sequence[str]) ->
     if connection.dialect.name in MYSQL:
         return run_union(DriverConnection(connection), [(_head_of_tube(part), {"queue": tube}) for tube in tubes])
     kind = connection.dialect.name
-    return _heads_in_table(kind, part).rows(connection, queues=list_parameter(connection.dialect, tubes))
+    return (
+        _heads_in_table(kind, part)
+        .run(DriverConnection(connection), queues=list_parameter(connection.dialect, tubes))
+        .all()
+    )
 
 
 @lru_cache(maxsize=8)

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
-from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.statements import CompiledStatement
 from peerd.store.take.eligibility import is_startable
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index
 from peerd.store.tasks.rows import lock_available

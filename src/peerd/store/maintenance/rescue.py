@@ -16,7 +16,7 @@ from peerd.domain.outcome import Released
 from peerd.domain.task import Task
 from peerd.domain.task_transition import TaskTransition, transition_after, transition_after_crash
 from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
-from peerd.store.connection.galera import wait_for_sync
+from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import processes, tasks

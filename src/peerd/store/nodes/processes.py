@@ -11,7 +11,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning
+from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning, RowLocked
 from peerd.domain.outcome import truncate
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link
@@ -222,9 +222,11 @@ async def keep_heartbeat(
     while True:
         await asyncio.sleep(every)
         try:
-            await asyncio.to_thread(database.run_idempotent, heartbeat_process, process_id)
+            await asyncio.to_thread(database.run_short, heartbeat_process, process_id)
         except DatabaseUnavailable as error:
             outages.lost(error)
+        except RowLocked:
+            pass  # the next heartbeat is written all the same
         except Exception as error:  # noqa: BLE001 - the next heartbeat is written all the same
             events.emit(ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=every))
         else:

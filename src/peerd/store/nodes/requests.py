@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeCommand, NodeRequestStatus, command_name, encode_command
 from peerd.domain.outcome import truncate
-from peerd.store.connection.galera import wait_for_sync
+from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.nodes.nodes import get_node
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import node_requests, nodes

@@ -28,7 +28,7 @@ from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.engines import require_version
-from peerd.store.connection.galera import is_member
+from peerd.store.connection.mysql import is_member
 from peerd.store.schema.create import create_tables
 from peerd.store.schema.revisions import (
     NODE_ALIVE_WITHIN,
@@ -220,7 +220,7 @@ def _migration_lock(database: Database) -> Iterator[None]:
     if database.name not in MYSQL:
         yield
         return
-    with translated_errors(), database.statement_engine.connect() as guard:
+    with translated_errors(), database.engines.reads.connect() as guard:
         if guard.execute(sa.text(f"SELECT GET_LOCK({LOCK_NAME}, {MIGRATION_LOCK_TIMEOUT})")).scalar() != 1:
             raise DatabaseBusy("another migration is running", MIGRATION_LOCK_TIMEOUT)
         try:

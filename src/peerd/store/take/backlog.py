@@ -16,8 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection
 from peerd.store.take import on_mysql
 from peerd.store.take.claimer import Claimer, LaneRanks
 from peerd.store.take.eligibility import (

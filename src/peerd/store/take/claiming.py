@@ -32,13 +32,12 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.connection.database_errors import is_lock_timeout
-from peerd.store.connection.galera import is_member, wait_for_sync
+from peerd.store.connection.mysql import is_member, wait_for_sync
 from peerd.store.limits.turns import take_turn
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL, parse_timestamp
-from peerd.store.statements.compiled import CompiledStatement, id_in_list, list_parameter, queue_in_list
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, queue_in_list
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.claimer import (
     TOKEN_PARAMETER,
@@ -294,7 +293,7 @@ def _read_claimed_rows(connection: Connection, token: int, ids: Sequence[int]) -
     among = list_parameter(connection.dialect, sorted(ids))
     if connection.dialect.name == "sqlite":
         return _claimed_rows_in_json().run(connection, token=token, ids=among)
-    return _claimed_rows_statement().rows(connection, token=token, ids=among)
+    return _claimed_rows_statement().run(DriverConnection(connection), token=token, ids=among).all()
 
 
 def _choose_sample(seen: Sequence[int], limit: int) -> Sequence[int]:

@@ -24,8 +24,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.store.connection.postgresql_sessions import has_pooler
-from peerd.store.statements.compiled import CompiledStatement
+from peerd.store.connection.postgresql import has_pooler
+from peerd.store.statements import CompiledStatement
 
 MUTEX_FROM_LIMIT: Final = 10
 """Tasks in a claim from which on it acquires the mutex."""

@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from peerd.domain.limit import WHOLE_QUEUE
 from peerd.store.schema.tables import CLAIM_ORDER, limits, queues, tasks
-from peerd.store.statements.compiled import CompiledStatement, queue_in_list, run_union
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list, run_union
 from peerd.store.take.claimer import Claimer, LaneRanks
 from peerd.store.take.eligibility import (
     MAX_QUEUES,

@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
-from peerd.store.statements.compiled import CompiledStatement, queue_in_list
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list
 from peerd.store.take.claimer import Claimer, Terms
 from peerd.store.take.eligibility import LIMIT_PARAMETER, Lanes, head_of_lane, is_takeable, lane_table, open_queues
 from peerd.store.take.mutex import MUTEX_PARAMETER

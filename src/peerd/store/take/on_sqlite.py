@@ -17,8 +17,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
-from peerd.store.statements.compiled import CompiledStatement, list_parameter
-from peerd.store.statements.driver_connection import DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import LIMIT_PARAMETER, Lanes, head_of_lane, lane_table, open_queues
 

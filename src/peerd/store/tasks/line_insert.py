@@ -22,8 +22,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.schema.tables import task_logs
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements.compiled import CompiledStatement
-from peerd.store.statements.insert_new import insert_new
+from peerd.store.statements import CompiledStatement, insert_new
 
 
 class LoggedLine(msgspec.Struct, frozen=True):

@@ -117,7 +117,7 @@ class OutcomeWriter:
 
     async def _complete(self, batch: Batch) -> WriteResult:
         try:
-            refused = await self._database.run_autocommit(complete, self._process_id, _results_of(batch))
+            refused = await self._database.run_short(complete, self._process_id, _results_of(batch))
         except RowLocked:
             return await self._complete_available(batch)
         return WriteResult(refused, set())

@@ -20,16 +20,17 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Final
 
 from peerd.domain.backoff import exponential_backoff
-from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import EventBus, TasksClaimed
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.statements.token import new_token
+from peerd.store.statements import new_token
 from peerd.store.take.backlog import ClaimableWork, find_claimable
 from peerd.store.take.claimer import Claimer, ClaimResult
 from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
@@ -230,7 +231,7 @@ class TaskFetcher:
 
     async def _claim(self, limit: int, *, quarantined: bool) -> ClaimResult:
         return await self._claim_and_hold(
-            lambda token: self._database.run_autocommit(
+            lambda token: self._database.run_short(
                 claim, self._claimer, token=token, limit=limit, quarantined=quarantined, mutex=self._mutex
             )
         )
@@ -255,10 +256,10 @@ class TaskFetcher:
             won = await send(token)
         except DatabaseUnavailable as error:
             self._outages.lost(error)
-            return ClaimResult(
-                await self._outages.retry_while_down(
-                    lambda: self._database.read(claimed_by_token, self._claimer, token)
-                )
-            )
-        self._outages.found()
-        return won
+        except RowLocked:
+            pass  # a part of the claim may be committed
+        else:
+            self._outages.found()
+            return won
+        read = partial(self._database.read, claimed_by_token, self._claimer, token)
+        return ClaimResult(await self._outages.retry_while_down(read))

@@ -107,7 +107,7 @@ class Toucher:
         touched.
         """
         with suppress(RowLocked):  # by another transaction; the touches that follow prevent a rescue, too
-            self._database.run_idempotent(heartbeat_process, self._process_id)
+            self._database.run_short(heartbeat_process, self._process_id)
 
     def _should_check_unknown(self, now: float) -> bool:
         claims = self._active_claims.claims

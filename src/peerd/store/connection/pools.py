@@ -1,8 +1,9 @@
-"""Whether a pooled connection can still be used, or is of use: it may be idle, closed, or inherited by a fork.
+"""Engines, and their pools of connections to a server: time-outs, and whether an idle connection can still be used.
 
-SQLAlchemy's ``pool_pre_ping`` costs a round trip before each use, where a claim has three. Here a connection that was
-in use a moment ago is not checked; one that was idle for seconds is checked at its socket, without a round
-trip; only one that was idle for longer is pinged. That is why these listeners are worth their code.
+A connection may be idle, closed, or inherited by a fork. SQLAlchemy's ``pool_pre_ping`` costs a round trip before each
+use, where a claim has three. Here a connection that was in use a moment ago is not checked; one that was idle for
+seconds is checked at its socket, without a round trip; only one that was idle for longer is pinged. That is why these
+listeners are worth their code.
 """
 
 from __future__ import annotations
@@ -15,14 +16,25 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.util.queue import Queue
 
+CONNECT_TIMEOUT: Final = 10
+RESPONSE_TIMEOUT: Final = 60
+"""Seconds without an answer after which a server counts as away: a lost network sends no error."""
+IDLE_TRANSACTION_TIMEOUT: Final = 10
+"""Seconds after which servers end an idle transaction: they notice the loss of a client's machine only hours later, and
+its transaction may hold locks. MySQL ends any idle connection for transactions then: it knows no difference."""
+LOCK_TIMEOUT: Final = 30
+"""Seconds that a statement waits for a lock on PostgreSQL; InnoDB's own limit is 50."""
+SHORT_LOCK_TIMEOUT: Final = 1
+"""The same for statements that commit by themselves, on InnoDB too: a statement about all tasks of a process must not
+wait for the one row that another session holds. Whole seconds, for MySQL."""
 NO_CHECK_WITHIN: Final = 0.1
 """Seconds of idleness up to which a connection is not checked."""
 SOCKET_CHECK_WITHIN: Final = 30.0
@@ -36,9 +48,51 @@ USED_AT: Final = "peerd_used_at"
 WAS_IDLE: Final = "peerd_was_idle"
 """In a connection's ``info``: whether it had been idle for longer than `NO_CHECK_WITHIN` at its checkout."""
 
+
 _skips_check: ContextVar[bool] = ContextVar("idle connections are not checked", default=False)
 _inherited_pools: Final[list[object]] = []
 """References to the parent's pools and connections: their collection would run the drivers' close."""
+
+
+class Engines(NamedTuple):
+    """The engines of one database; they differ in their transactions and settings."""
+
+    transactions: Engine
+    """For transactions that write."""
+    reads: Engine
+    """For operations that only read: each statement by itself, which saves two round trips per transaction; on SQLite,
+    which has none, in one transaction."""
+    short: Engine
+    """For operations whose statements may be committed one by one. None of them waits long for a lock. PostgreSQL plans
+    each once instead of at each execution (it does so for a LIMIT whose value it knows), which took a third of a claim
+    of ten."""
+    groups: Engine
+    """For transactions in which the operations of many queue clients are committed together; planned as short ones, and
+    no statement waits long for a lock, because all of them would wait."""
+    undurable_groups: Engine
+    """The same, of which a failure of the server may undo the last ones; on PostgreSQL only."""
+
+    def distinct(self) -> tuple[Engine, ...]:
+        """Those with pools of their own."""
+        return tuple({id(engine.pool): engine for engine in reversed(self)}.values())[::-1]
+
+
+def server_engine(url: URL, pool_size: int, arguments: dict[str, Any], *, autocommit: bool, **more: Any) -> Engine:
+    """An engine for a server; ``arguments`` are those of the driver, ``more`` those of SQLAlchemy."""
+    return sa.create_engine(
+        url,
+        connect_args=arguments,
+        poolclass=ShrinkingPool,
+        pool_size=(pool_size + 1) // 2,
+        max_overflow=pool_size,
+        pool_recycle=1800,
+        pool_timeout=RESPONSE_TIMEOUT,
+        pool_use_lifo=True,  # the connection that was used last rarely needs a liveness check
+        # Under REPEATABLE READ even an empty poll blocks inserts on InnoDB.
+        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
+        skip_autocommit_rollback=True,
+        **more,
+    )
 
 
 @contextmanager

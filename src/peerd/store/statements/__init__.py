@@ -1,1 +1,0 @@
-"""Statements that bypass SQLAlchemy's execution: compiled once, executed by the driver."""
