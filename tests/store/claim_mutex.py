@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.store.connection.database import Database
-from peerd.store.take.mutex import MUTEX_FROM_LIMIT, ClaimMutex
+from peerd.store.take.claimer import MUTEX_FROM_LIMIT, ClaimMutex
 from tests.support.manual_clock import ManualClock
 
 WAITERS: Final = {

@@ -9,8 +9,7 @@ from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
-from peerd.store.take.claimer import Claimer
-from peerd.store.take.mutex import ClaimMutex
+from peerd.store.take.claimer import Claimer, ClaimMutex
 
 
 def print_line(text: str) -> None:

@@ -12,10 +12,9 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.types import is_mariadb
 from peerd.store.statements import CompiledStatement, new_token
+from peerd.store.take import claimer as mutex_module
 from peerd.store.take import claiming
-from peerd.store.take import mutex as mutex_module
-from peerd.store.take.claimer import Claimer
-from peerd.store.take.mutex import UNUSED_AFTER_TIMEOUT, ClaimMutex
+from peerd.store.take.claimer import UNUSED_AFTER_TIMEOUT, Claimer, ClaimMutex
 from peerd.testing import eventually
 from tests.store.claim_mutex import MANY, contended_mutex, holding_mutex, waiting
 from tests.store.plans import SentStatements, recorded_statements

@@ -12,7 +12,7 @@ from sqlalchemy.engine import URL
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import enqueue
-from peerd.store.take.mutex import MUTEX_FROM_LIMIT
+from peerd.store.take.claimer import MUTEX_FROM_LIMIT
 from peerd.store.tasks import read
 from tests.store.world import World
 

@@ -26,8 +26,7 @@ from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
-from peerd.store.take.claimer import Claimer
-from peerd.store.take.mutex import ClaimMutex
+from peerd.store.take.claimer import Claimer, ClaimMutex
 from peerd.store.tasks import actions, read
 from tests.support.outcomes import record_outcome
 

@@ -31,7 +31,7 @@ from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.sql_clock import moment, now, seconds_from_now
 from peerd.store.schema.tables import nodes, schedules
 from peerd.store.schema.types import Instant
-from peerd.store.tasks.rows import insert_if_absent
+from peerd.store.upserts import insert_if_absent
 
 CLUSTER_ROW: Final = 0
 """The ``node_id`` of the cluster's row; ids of nodes begin at 1."""

@@ -5,8 +5,8 @@ on its way in and out; that takes longer than the database needs for a small sta
 the text is made once for each kind of database, values go to the driver as they are, and rows come back as it made
 them. The hot statements (claim, completion, insert) stay on this path because of that.
 
-Also: an insert that leaves out rows whose key is there, and tokens, by which a process whose reply was lost finds the
-rows that it has written.
+What the drivers' rows have as texts is parsed here: timestamps. A process whose reply was lost finds the rows that it
+has written by a token.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, overload
 from weakref import WeakKeyDictionary
@@ -23,8 +24,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, CursorResult, Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
-
-from peerd.store.schema.types import MYSQL
 
 NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
@@ -212,20 +211,24 @@ def list_parameter(dialect: Dialect, values: Sequence[int] | Sequence[str]) -> A
     return json.dumps(values) if dialect.name == "sqlite" else list(values)
 
 
-def insert_new(table: sa.Table, dialect: str) -> Any:
-    """An insert that leaves out rows whose key is there already; the ``rowcount`` of its result counts the others."""
-    return _insert(table, dialect).inline().execution_options(preserve_rowcount=True)
+MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
+"""Stands for a database's timestamp before the range of datetime; the next one for those after it."""
+MAX_TIMESTAMP: Final = datetime.max.replace(tzinfo=UTC)
 
 
-def _insert(table: sa.Table, dialect: str) -> Any:
-    if dialect in MYSQL:
-        return sa.insert(table).prefix_with("IGNORE")
-    insert: Any
-    if dialect == "postgresql":  # each process loads its own dialect only
-        from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
-    else:
-        from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
-    return insert(table).on_conflict_do_nothing()
+@lru_cache(maxsize=1024)  # rows that are written together share their timestamps
+def parse_timestamp(text: str) -> datetime:
+    """A timestamp in UTC from text. Year 0 and MySQL's day 0, which datetime has not, are `MIN_TIMESTAMP`.
+
+    >>> parse_timestamp("2026-01-01 12:00:00.5").isoformat(), parse_timestamp("0000-00-00 00:00:00") == MIN_TIMESTAMP
+    ('2026-01-01T12:00:00.500000+00:00', True)
+    """
+    try:
+        return datetime.fromisoformat(text + "+00:00")
+    except ValueError:
+        if text.startswith("0000-"):
+            return MIN_TIMESTAMP
+        raise
 
 
 def new_token() -> int:

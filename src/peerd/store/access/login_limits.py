@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 from peerd.store.access.sessions import purge_older
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import login_failures
-from peerd.store.tasks.rows import insert_if_absent
+from peerd.store.upserts import insert_if_absent
 
 WINDOW: Final = 900.0
 """Seconds."""

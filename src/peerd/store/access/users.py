@@ -14,7 +14,7 @@ from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
 from peerd.store.access.sessions import delete_sessions_of
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import users
-from peerd.store.statements import insert_new
+from peerd.store.upserts import insert_new
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from peerd.domain.alert_record import CONDITIONS, AlertReport
 from peerd.domain.log_line import bounded_text
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts
-from peerd.store.statements import insert_new
+from peerd.store.upserts import insert_new
 
 COALESCE_WITHIN: Final = 600.0
 """Seconds after an incident within which the same one of the same node is counted in its row."""

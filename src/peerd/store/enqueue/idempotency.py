@@ -21,7 +21,7 @@ from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import idempotency_keys
 from peerd.store.statements import new_token
-from peerd.store.tasks.rows import insert_if_absent
+from peerd.store.upserts import insert_if_absent
 
 KEEP: Final = 86_400.0
 """Seconds for which an answer is kept, as HTTP APIs commonly do."""

@@ -20,7 +20,7 @@ from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import tasks, unique_keys
 from peerd.store.statements import new_token
 from peerd.store.tasks.conditions import select_by_id
-from peerd.store.tasks.rows import insert_if_absent
+from peerd.store.upserts import insert_if_absent
 
 
 def acquire_key(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> int | None:

@@ -12,8 +12,8 @@ from peerd.domain.file_errors import BucketExists, BucketNotEmpty, BucketNotFoun
 from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
 from peerd.store.files.classes import get_class
 from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
-from peerd.store.statements import insert_new
 from peerd.store.tasks.rows import to_whole_number
+from peerd.store.upserts import insert_new
 
 USAGE_PARTS = 16
 """Rows that share the count of a bucket, so that puts at the same time seldom wait for each other."""

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import FileClassInUse, FileClassNotFound, InvalidFile
 from peerd.domain.files import DEFAULT_CLASS, FileClass, check_class_name
 from peerd.store.schema.tables import file_buckets, file_classes, files
-from peerd.store.statements import insert_new
+from peerd.store.upserts import insert_new
 
 CLASS_COLUMNS = tuple(file_classes.c[field] for field in FileClass.__struct_fields__)
 

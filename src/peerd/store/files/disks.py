@@ -15,8 +15,8 @@ from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
 from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
-from peerd.store.statements import insert_new
 from peerd.store.tasks.rows import to_number, to_whole_number
+from peerd.store.upserts import insert_new
 
 LONGEST_GRACE: Final = 10 * 365 * 86_400.0
 """Seconds; a longer one, which only SQL by hand can have written, counts as this."""

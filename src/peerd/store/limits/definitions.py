@@ -18,7 +18,8 @@ from peerd.domain.task import EACH_KEY, SPAN_LIMIT
 from peerd.store.limits.capacity import CountsByKey, count_running
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
-from peerd.store.tasks.rows import BATCH, insert_if_absent
+from peerd.store.tasks.rows import BATCH
+from peerd.store.upserts import insert_if_absent
 
 
 class LimitState(msgspec.Struct, frozen=True, kw_only=True):

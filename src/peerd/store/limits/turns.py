@@ -22,7 +22,8 @@ from peerd.store.limits.key_round_robin import KeyCandidates, KeyRoundRobin
 from peerd.store.schema.tables import turns
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import is_on_duty, is_open
-from peerd.store.tasks.rows import BATCH, insert_if_absent, lock_available
+from peerd.store.tasks.rows import BATCH, lock_available
+from peerd.store.upserts import insert_if_absent
 
 T = TypeVar("T")
 

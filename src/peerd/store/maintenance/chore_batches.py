@@ -17,8 +17,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status, TaskEvent, target
 from peerd.domain.task_transition import TaskTransition
 from peerd.store.outcomes.recording import record_attempts
+from peerd.store.schema.lanes import quarantined_lane
 from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import nodes, processes, quarantined_lane, tasks, unique_keys
+from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,

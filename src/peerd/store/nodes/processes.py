@@ -22,7 +22,7 @@ from peerd.store.nodes.nodes import Node, find_node
 from peerd.store.schema.migrate import require_current_schema
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import processes, queues
-from peerd.store.tasks.rows import insert_if_absent
+from peerd.store.upserts import insert_if_absent
 
 T = TypeVar("T")
 

@@ -26,11 +26,11 @@ from peerd.store.tasks.rows import (
     batches,
     by_id_only,
     incremented,
-    insert_if_absent,
     lock_tasks,
     status_literal,
     update_tasks,
 )
+from peerd.store.upserts import insert_if_absent
 
 
 class ClaimId(msgspec.Struct, frozen=True):

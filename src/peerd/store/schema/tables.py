@@ -16,6 +16,7 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.node_request import NodeRequestStatus
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
+from peerd.store.schema.lanes import LANE
 from peerd.store.schema.types import (
     BIG_KEY,
     BINARY,
@@ -58,19 +59,6 @@ def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False,
         mysql_charset="utf8mb4",
         mysql_collate="utf8mb4_bin",
     )
-
-
-LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
-"""The value of the column ``lane``; `quarantined_lane` has its encoding."""
-
-
-def quarantined_lane(lane: int) -> int:
-    """The lane of the tasks of a lane that have crashed a process; of such a lane, the one that they would be in.
-
-    >>> quarantined_lane(0), quarantined_lane(7), quarantined_lane(-8)
-    (-1, -8, 7)
-    """
-    return -1 - lane
 
 
 DUE_AT = generated_from_times("COALESCE(start_at, created_at)")

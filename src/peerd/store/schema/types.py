@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -15,6 +14,8 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 from sqlalchemy.sql import expression
 from sqlalchemy.types import TypeDecorator
+
+from peerd.store.statements import parse_timestamp
 
 MYSQL = ("mysql", "mariadb")
 """SQLAlchemy's two names for one family."""
@@ -83,26 +84,6 @@ class Instant(TypeDecorator[datetime]):
                 return value.astimezone(UTC)
             case other:
                 raise TypeError(f"a time came as {other!r}")
-
-
-MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
-"""Stands for a database's timestamp before the range of datetime; the next one for those after it."""
-MAX_TIMESTAMP: Final = datetime.max.replace(tzinfo=UTC)
-
-
-@lru_cache(maxsize=1024)  # rows that are written together share their timestamps
-def parse_timestamp(text: str) -> datetime:
-    """A timestamp in UTC from text. Year 0 and MySQL's day 0, which datetime has not, are `MIN_TIMESTAMP`.
-
-    >>> parse_timestamp("2026-01-01 12:00:00.5").isoformat(), parse_timestamp("0000-00-00 00:00:00") == MIN_TIMESTAMP
-    ('2026-01-01T12:00:00.500000+00:00', True)
-    """
-    try:
-        return datetime.fromisoformat(text + "+00:00")
-    except ValueError:
-        if text.startswith("0000-"):
-            return MIN_TIMESTAMP
-        raise
 
 
 def is_mariadb(dialect: Dialect) -> bool:

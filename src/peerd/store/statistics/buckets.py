@@ -26,7 +26,8 @@ from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant
 from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
 from peerd.store.statistics.steps import MINUTE, bucket_start
-from peerd.store.tasks.rows import batches, insert_if_absent, to_whole_number
+from peerd.store.tasks.rows import batches, to_whole_number
+from peerd.store.upserts import insert_if_absent
 
 ROWS_OF_A_STATEMENT: Final = 250
 KEY: Final = tuple(column.name for column in statistics.primary_key)

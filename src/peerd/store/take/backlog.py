@@ -14,15 +14,15 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.store.schema.lanes import Lanes, all_lanes
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements import CompiledStatement, DriverConnection
 from peerd.store.take import on_mysql
-from peerd.store.take.claimer import Claimer, LaneRanks
+from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import (
     MAX_QUEUES,
-    Lanes,
-    all_lanes,
+    LaneRanks,
     first_rank,
     head_of_lane,
     is_limited,

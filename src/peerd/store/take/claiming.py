@@ -13,7 +13,7 @@ There are two ways.
   it and the other does not. SKIP LOCKED sees the locks of its own server only; two writers of a Galera cluster would
   take the same row, and one would be killed at its commit.
 
-Claimers of a server that compete claim one after another: see `peerd.store.take.mutex`.
+Claimers of a server that compete claim one after another: see `peerd.store.take.claimer`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,29 @@ from peerd.domain.task import Task
 from peerd.store.connection.database_errors import is_lock_timeout
 from peerd.store.connection.mysql import is_member, wait_for_sync
 from peerd.store.limits.turns import take_turn
+from peerd.store.schema.lanes import Lanes, lanes_of_node, quarantined_lanes
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import MYSQL, parse_timestamp
-from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, queue_in_list
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements import (
+    CompiledStatement,
+    DriverConnection,
+    id_in_list,
+    list_parameter,
+    parse_timestamp,
+    queue_in_list,
+)
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.claimer import (
-    TOKEN_PARAMETER,
+    MUTEX_FROM_LIMIT,
     Claimer,
+    ClaimMutex,
     ClaimResult,
     MaxAttemptsDefaults,
-    taken_columns,
+    advisory_key,
+    mutex_name,
 )
-from peerd.store.take.eligibility import Lanes, is_takeable, lanes_of_node, quarantined_lanes
-from peerd.store.take.mutex import MUTEX_FROM_LIMIT, ClaimMutex, advisory_key, mutex_name
+from peerd.store.take.eligibility import TOKEN_PARAMETER, is_takeable, taken_columns
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_available, to_number, to_task
 

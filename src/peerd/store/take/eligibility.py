@@ -1,47 +1,83 @@
-"""Which tasks may be taken: the conditions of a worker's claim and of a client's reservation, each written once.
-
-A lane is one part of a queue's pending tasks: those for any node, those pinned to one node, or those of either that are
-quarantined because they have crashed a process. The first tasks of a lane are an exact range of the claim's index.
-"""
+"""Which tasks may be taken, and what a take writes: for a worker's claim and for a client's reservation, each once."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
-from peerd.domain.lifecycle import TaskEvent, sources
+from peerd.domain.lifecycle import TaskEvent, sources, target
 from peerd.domain.limit import WHOLE_QUEUE
+from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import CLAIM_ORDER, limits, nodes, quarantined_lane, queues, tasks
+from peerd.store.schema.tables import CLAIM_ORDER, limits, nodes, queues, tasks
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index, status_is
+from peerd.store.tasks.rows import next_lease, status_literal
 
-Lanes = tuple[int, ...]
 NODE_PARAMETER: Final = sa.bindparam("node", type_=sa.Integer())
 INCARNATION_PARAMETER: Final = sa.bindparam("incarnation", type_=sa.String())
+TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
 LIMIT_PARAMETER: Final = sa.bindparam("limit", type_=sa.Integer())
 MAX_QUEUES: Final = 256
 """Queues in one statement."""
 
 
-def lanes_of_node(node_id: int) -> Lanes:
-    """The lanes of tasks that a process of this node may run beside others."""
-    return 0, node_id
+class LaneRanks(NamedTuple):
+    """The first ranks of a lane of a queue; None where there is no task.
 
-
-def quarantined_lanes(node_id: int) -> Lanes:
-    """The lanes of tasks that a process of this node must run alone."""
-    return tuple(map(quarantined_lane, lanes_of_node(node_id)))
-
-
-def all_lanes(node_id: int) -> Lanes:
-    """The lanes from which a queue client may reserve.
-
-    No handler runs in the process that reserves for a client, so a quarantined task endangers nothing in it.
+    Attributes:
+        queue: its name.
+        lane: one of `peerd.store.schema.lanes.all_lanes`.
+        is_limited: whether the queue as a whole has a limit.
+        keyed: of tasks with a limit key.
+        unkeyed: of tasks without one.
+        plain: of tasks that may be taken now, and that count for no limit.
     """
-    return lanes_of_node(node_id) + quarantined_lanes(node_id)
+
+    queue: str
+    lane: int
+    is_limited: bool
+    keyed: int | None
+    unkeyed: int | None
+    plain: int | None
+
+    @property
+    def limited(self) -> int | None:
+        """The first rank of tasks that count for a limit."""
+        ranks = (self.keyed, self.unkeyed if self.is_limited else None)
+        return min((rank for rank in ranks if rank is not None), default=None)
+
+
+class Terms(Hashable, Protocol):
+    """What differs between the takes of a worker and of a queue client; a statement is made once for each."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Those that are read of a task, as they are after it was taken."""
+        ...
+
+    def values(self, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
+        """The values that are written; ``moment`` is the time of the take."""
+        ...
+
+
+def taken_columns(moment: sa.ColumnElement[Any]) -> dict[str, Any]:
+    """The values that every take writes. All times are one expression: one of them, read back, gives the others."""
+    return {
+        "status": status_literal(target(TaskEvent.CLAIM)),
+        "lease": next_lease(tasks.c.lease),
+        "claim_token": TOKEN_PARAMETER,
+        "worker_node_id": NODE_PARAMETER,
+        "process_id": sa.bindparam("process", type_=sa.BigInteger()),
+        "worker_started_at": moment,
+        "checked_at": moment,
+        "updated_at": moment,
+        "progress": None,
+        "progress_note": None,
+        "deadline_at": None,
+    }
 
 
 # ---------------------------------------------------------------- conditions

@@ -22,7 +22,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.schema.tables import task_logs
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements import CompiledStatement, insert_new
+from peerd.store.statements import CompiledStatement
+from peerd.store.upserts import insert_new
 
 
 class LoggedLine(msgspec.Struct, frozen=True):

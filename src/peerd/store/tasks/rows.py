@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import sqlalchemy as sa
@@ -13,7 +13,6 @@ from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.task import Task
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import MYSQL
 from peerd.store.tasks.conditions import select_by_id, update_by_id
 
 T = TypeVar("T")
@@ -214,30 +213,6 @@ def update_tasks(connection: Connection, ids: Sequence[int], *conditions: sa.Col
         .execution_options(synchronize_session=False)
     )
     return connection.execute(update_by_id(statement)).rowcount
-
-
-def insert_if_absent(
-    connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: tuple[str, ...]
-) -> None:
-    """Insert rows, except those whose key is there already; such a row is locked and stays as it is.
-
-    One statement that never fails for the key: an INSERT that fails and an UPDATE after it would raise a shared lock
-    to an exclusive one, at which three competitors deadlock on InnoDB.
-    """
-    values = [dict(row) for row in rows]
-    unchanged = {key[0]: table.c[key[0]]}
-    insert: Any
-    match connection.dialect.name:  # each process loads its own dialect only
-        case name if name in MYSQL:
-            from sqlalchemy.dialects.mysql import insert  # noqa: PLC0415
-
-            connection.execute(insert(table).values(values).on_duplicate_key_update(unchanged))
-            return
-        case "postgresql":
-            from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
-        case _:
-            from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
-    connection.execute(insert(table).values(values).on_conflict_do_update(index_elements=key, set_=unchanged))
 
 
 def batches(

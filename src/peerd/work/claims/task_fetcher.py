@@ -32,9 +32,8 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.statements import new_token
 from peerd.store.take.backlog import ClaimableWork, find_claimable
-from peerd.store.take.claimer import Claimer, ClaimResult
+from peerd.store.take.claimer import Claimer, ClaimMutex, ClaimResult
 from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
-from peerd.store.take.mutex import ClaimMutex
 from peerd.store.take.quarantined import should_empty_for_quarantined
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.limited_polling import LimitedPolling
