@@ -37,7 +37,7 @@ LARGEST_CLIENT_SECONDS: Final = 2**32 - 1
 NON_FINITE_PROBLEM: Final = "holds inf or nan, which JSON does not have"
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class Task(msgspec.Struct, frozen=True, dict=True):
     """A row of the table ``tasks``. Times are aware, in UTC; durations are in seconds.
 
     ``deadline_at`` is not None exactly while a queue client holds the task; it has ``ttr`` seconds after each touch.
