@@ -20,8 +20,7 @@ import sqlalchemy as sa
 
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
-from peerd.config.settings import Settings, TelemetrySettings
-from peerd.entrypoints.telemetry import ProcessTelemetry
+from peerd.config.settings import TelemetrySettings
 from peerd.runtime.concurrency import threads
 from peerd.runtime.messages.frames import encode
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
@@ -30,6 +29,7 @@ from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.runtime.process import gc_tuning
 from peerd.runtime.process.process_context import ProcessContext
+from peerd.shell.telemetry import ProcessTelemetry
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.take.claimer import Claimer
@@ -257,8 +257,7 @@ def _measure(
     worker: QueueWorker, database: Database, events: EventBus, statistics: AttemptStatistics, *, spans: bool
 ) -> None:
     """Measure the process as a node's worker process does, reports included."""
-    telemetry = TelemetrySettings(metrics=True, opentelemetry=spans)
-    settings = Settings(project_directory=Path(), telemetry=telemetry)
+    settings = TelemetrySettings(metrics=True, opentelemetry=spans)
     process = ProcessContext(UnreadLink(), events)
     worker.set_process(process)
     ProcessTelemetry(settings, events, database, statistics=statistics).attach(process)

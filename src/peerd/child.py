@@ -22,14 +22,14 @@ from peerd.runtime.messages.frames import receive
 from peerd.runtime.observability.log_stream import protect_output
 from peerd.runtime.process import exit_codes, gc_tuning
 from peerd.runtime.process.import_path import add_project_folder, blocked_import
+from peerd.runtime.process.life import SupervisedProcess, run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.process_tree import die_with_parent
-from peerd.runtime.process.service import Service, run_service
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_boot_failure, log_exception
 
 
 def main(fd: int, master: int) -> int:
-    """Run the service of the plan; return the exit status."""
+    """Run the process of the plan; return its exit status."""
     master_socket = socket.socket(fileno=fd)
     master_socket.set_inheritable(False)
     if not die_with_parent(signal.SIGTERM, master):
@@ -44,7 +44,7 @@ def main(fd: int, master: int) -> int:
     link = Link(master_socket, _read_process_info(plan), _adopt_sockets(plan))
     link.listen()
     _set_process_title(link)
-    status = _run_service(plan, link)
+    status = _run_process(plan, link)
     link.leave(status)
     return status
 
@@ -75,16 +75,16 @@ def _set_process_title(link: Link) -> None:
     setproctitle(f"peerd: {link.slot} ({link.node})")
 
 
-def _run_service(plan: Mapping[str, Any], link: Link) -> int:
+def _run_process(plan: Mapping[str, Any], link: Link) -> int:
     try:
-        service = _create_service(plan)
+        process = _create_process(plan)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         log_boot_failure(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {describe_exception(error)}"})
         return exit_codes.BOOT_FAILED
     gc_tuning.freeze_and_enable_gc()
     try:
-        return asyncio.run(run_service(service, link))
+        return asyncio.run(run_until_end(process, link))
     except (SystemExit, KeyboardInterrupt) as error:
         # Raised in any task these end the whole loop; that is a crash, not a voluntary exit.
         log_exception(error)
@@ -92,13 +92,15 @@ def _run_service(plan: Mapping[str, Any], link: Link) -> int:
         return exit_codes.CRASHED
 
 
-def _create_service(plan: Mapping[str, Any]) -> Service:
+def _create_process(plan: Mapping[str, Any]) -> SupervisedProcess:
     os.chdir(plan["project_directory"])  # the master stays in the folder of an earlier release
     add_project_folder(plan["project_directory"])
     module, _, name = plan["entry"].partition(":")
     factory = getattr(importlib.import_module(module), name)
     payload = plan["payload"]
-    return cast("Service", factory({**payload, "slot": plan["slot"]} if isinstance(payload, dict) else payload))
+    return cast(
+        "SupervisedProcess", factory({**payload, "slot": plan["slot"]} if isinstance(payload, dict) else payload)
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.gateway import service
+from peerd.shell import process_shell
 from peerd.store import jobs
 from peerd.store.maintenance import rescue
 from peerd.store.outcomes.recording import ClaimId
@@ -46,7 +46,7 @@ def skip_heartbeat() -> None:
     async def keep_heartbeat(*_: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
-    vars(service)[keep_heartbeat.__name__] = keep_heartbeat
+    vars(process_shell)[keep_heartbeat.__name__] = keep_heartbeat
 
 
 def count_as_crash() -> None:

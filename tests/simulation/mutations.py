@@ -20,7 +20,6 @@ from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Failed, Released
 from peerd.domain.task import Task
-from peerd.gateway import service as gateway_service
 from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import QueueClient, Reservation
 from peerd.gateway.engine import Engine
@@ -28,6 +27,7 @@ from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reconciliation import Reconciliation
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.manager.rescue_guard import RescueGuard
+from peerd.shell import process_shell
 from peerd.store import jobs
 from peerd.store.jobs import reserving
 from peerd.store.limits import turns
@@ -363,7 +363,7 @@ MUTATIONS: Final = (
             (Reconciliation, "_compare", _ignore)),
     variant("waiting clients depend on rings", 84, (CLIENTS,), (Engine, "poll_for_waiters", _never_again)),
     variant("a gateway process sends no heartbeat", 0, (CLIENTS, "enqueue"),
-            (gateway_service, "keep_heartbeat", _never_again)),
+            (process_shell, "keep_heartbeat", _never_again)),
     variant("a rescue takes reservations from living processes", 139, (CLIENTS, "enqueue"),
             (rescue, "_is_held_by_live_process", lambda before: sa.false())),
     variant("the death of a gateway process counts for its jobs", 1, (CLIENTS, "kill a process"),

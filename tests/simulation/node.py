@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import ProcessInfo
-from peerd.runtime.process.service import Service
+from peerd.shell.process_shell import ProcessShell
 from tests.simulation.plan import NODES
 from tests.simulation.process import SimulatedProcess
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-MakeService = Callable[[SimulatedProcess], Service]
+MakeShell = Callable[[SimulatedProcess], ProcessShell]
 AGENT: Final = "agent"
 GRACE: Final = 20.0
 RELEASE_TIME: Final = 5.0
@@ -22,7 +22,7 @@ RELEASE_TIME: Final = 5.0
 
 
 class SimulatedNode:
-    def __init__(self, world: World, name: str, slots: Mapping[str, MakeService]) -> None:
+    def __init__(self, world: World, name: str, slots: Mapping[str, MakeShell]) -> None:
         self.world = world
         self.name = name
         self.slept = 0.0

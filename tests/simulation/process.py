@@ -1,4 +1,4 @@
-"""A simulated process: a real service, led through its real life by an event loop in virtual time."""
+"""A simulated process: a real process, led through its real life by an event loop in virtual time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from peerd import Context
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested
+from peerd.runtime.process.life import run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.loop_monitor import LoopMonitor
-from peerd.runtime.process.service import Service, run_service
 from peerd.runtime.process.urgent_requests import UrgentRequests
+from peerd.shell.process_shell import ProcessShell
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread
 
@@ -96,7 +97,7 @@ class SimulatedLink(Link):
 
 class SimulatedProcess:
     def __init__(
-        self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], Service]
+        self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], ProcessShell]
     ) -> None:
         self.world = world
         self.node = node
@@ -118,8 +119,8 @@ class SimulatedProcess:
         self.threads: list[SimulatedThread] = []
         self.link = SimulatedLink(self, info)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
-        self.service = make(self)
-        self._life = self.loop.create_task(run_service(self.service, self.link))
+        self.shell = make(self)
+        self._life = self.loop.create_task(run_until_end(self.shell, self.link))
         self._life.add_done_callback(self._ended)
 
     def __repr__(self) -> str:

@@ -288,7 +288,7 @@ class SimulatedQueueClient:
 
 
 def server_of(process: SimulatedProcess) -> SimulatedGatewayServer:
-    server: SimulatedGatewayServer = process.service._server  # type: ignore[attr-defined]
+    server: SimulatedGatewayServer = process.shell.service._server  # type: ignore[attr-defined]
     return server
 
 

@@ -1,4 +1,4 @@
-"""The real services of a node, made for a simulated process."""
+"""The real services of a node, in the shells of simulated processes."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from peerd.manager.service import ManagerService
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import fork_hooks
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.process import service as service_module
-from peerd.runtime.process.service import Service
+from peerd.runtime.process import life
+from peerd.shell.process_shell import ProcessShell, Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
 from tests.simulation.handlers import RowWorker, served_by
-from tests.simulation.node import AGENT, MakeService
+from tests.simulation.node import AGENT, MakeShell
 from tests.simulation.plan import MAX_UPDATE, SimulationPlan
 from tests.simulation.process import SimulatedProcess
 from tests.simulation.threads import SimulatedLock
@@ -93,8 +93,8 @@ def patched_for_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
-        patch.object(service_module, "log_exception", lambda error: None),
-        patch.object(service_module, "log_boot_failure", lambda error: None),
+        patch.object(life, "log_exception", lambda error: None),
+        patch.object(life, "log_boot_failure", lambda error: None),
         patch.object(fork_hooks, "Lock", SimulatedLock),
         patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
@@ -105,37 +105,34 @@ def patched_for_simulation() -> Iterator[None]:
         yield
 
 
-def slots(plan: SimulationPlan) -> dict[str, MakeService]:
-    kinds: dict[str, tuple[int, MakeService]] = {
-        "work": (plan.workers, lambda process: task_service(process, QueueWorker(served_by(process)))),
-        "rows": (plan.row_workers, lambda process: task_service(process, RowWorker(), executor_slots=1)),
+def slots(plan: SimulationPlan) -> dict[str, MakeShell]:
+    kinds: dict[str, tuple[int, MakeShell]] = {
+        "work": (plan.workers, lambda process: task_process(process, QueueWorker(served_by(process)))),
+        "rows": (plan.row_workers, lambda process: task_process(process, RowWorker(), executor_slots=1)),
         "gateway": (plan.gateways, gateway),
     }
     several = {f"{kind}-{n + 1}": make for kind, (number, make) in kinds.items() for n in range(number)}
     return {AGENT: agent, "manager": manager, **several}
 
 
-def agent(process: SimulatedProcess) -> Service:
+def agent(process: SimulatedProcess) -> ProcessShell:
     settings = NodeSettings(name=process.node.name, heartbeat_every=10.0)
-    database = SimulatedDatabase(process.world.database, process)
     about = (settings, LoggingSettings(), process.node.incarnation, INACTIVE_AFTER)
-    return AgentService(*about, database, _events(process), ticker=process.tick)
+    return _shell(process, AgentService(*about, ticker=process.tick))
 
 
-def manager(process: SimulatedProcess) -> Service:
+def manager(process: SimulatedProcess) -> ProcessShell:
     settings = ManagerSettings(
         every=20.0, max_update=MAX_UPDATE, max_completed=MAX_COMPLETED, inactive_after=INACTIVE_AFTER, batch=3
     )
-    return ManagerService(settings, SimulatedDatabase(process.world.database, process), _events(process))
+    return _shell(process, ManagerService(settings))
 
 
-def gateway(process: SimulatedProcess) -> Service:
-    database = SimulatedDatabase(process.world.database, process)
-    return GatewayService(GatewaySettings(), {}, database, None, NO_FOLDER, _events(process), MAX_UPDATE)
+def gateway(process: SimulatedProcess) -> ProcessShell:
+    return _shell(process, GatewayService(GatewaySettings(), {}, None, NO_FOLDER, MAX_UPDATE))
 
 
-def task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: int | None = None) -> Service:
-    database = SimulatedDatabase(process.world.database, process)
+def task_process(process: SimulatedProcess, serves: TaskWorker, executor_slots: int | None = None) -> ProcessShell:
     serves.settings = EffectiveWorkerSettings(
         log_lines=False,  # a thread of its own writes them, and no claim depends on it
         queues=serves.queues,
@@ -147,10 +144,14 @@ def task_service(process: SimulatedProcess, serves: TaskWorker, executor_slots: 
         max_attempts=4,
         options={"process": process},
     )
-    serves.events = _events(process)
-    service = TaskService(serves, database, serves.events, Client(database))
-    service.ticker = process.tick
-    return service
+    shell = _shell(process, TaskService(serves, ticker=process.tick))
+    shell.client = Client(shell.database)
+    serves.events = shell.events
+    return shell
+
+
+def _shell(process: SimulatedProcess, service: Service) -> ProcessShell:
+    return ProcessShell(service, SimulatedDatabase(process.world.database, process), _events(process))
 
 
 def _events(process: SimulatedProcess) -> EventBus:

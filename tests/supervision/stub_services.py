@@ -63,9 +63,6 @@ class StubService:
         if message["type"] == "death" and not self._once("unacknowledged"):
             self.link.send({"type": "death-acknowledged", "id": message["id"]})
 
-    async def quiet(self) -> None:
-        self.note("quiet")
-
     async def stop(self, grace: float) -> None:
         self.note("stop", grace=grace)
         await self._work(grace)

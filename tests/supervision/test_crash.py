@@ -141,7 +141,7 @@ def test_a_tainted_process_is_replaced_at_once_finishes_its_work_and_leaves_with
     for death in stub_node.received("death", "agent"):
         assert (death["cause"]["kind"], death["cause"]["status"], death["expected"]) == ("tainted", 70, False)
         finished = [fact["kind"] for fact in stub_node.notes(slot=death["slot"]) if fact["pid"] == death["pid"]]
-        assert finished[-3:] == ["quiet", "stop", "stopped"]
+        assert finished[-2:] == ["stop", "stopped"]
     assert {way: stub_node.slot(f"{way}-1")["pid"] for way in ways} == new
 
 

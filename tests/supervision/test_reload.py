@@ -70,8 +70,8 @@ def test_a_reload_replaces_one_kind_new_process_first_and_touches_nothing_else(n
     assert (death["expected"], death["cause"]["kind"]) == (True, "replaced")
     assert death["cause"]["text"] == "replaced by a reload (exit status 0)"
     ready = next(f["at"] + 0.3 for f in stub_node.notes("start", "video-1") if f["pid"] == after["video-1"])
-    quieted_at = next(f["at"] for f in stub_node.notes("quiet", "video-1") if f["pid"] == before["video-1"])
-    assert ready <= quieted_at, "the new process was ready before the old one had to stop"
+    stopped_at = next(f["at"] for f in stub_node.notes("stop", "video-1") if f["pid"] == before["video-1"])
+    assert ready <= stopped_at, "the new process was ready before the old one had to stop"
     assert stub_node.slot("video-1")["generation"] == 2
 
 

@@ -23,8 +23,8 @@ def test_a_stop_lets_work_finish_and_ends_the_agent_last(node: Nodes) -> None:
         assert {f["slot"] for f in stub_node.notes("stopped")} == {"agent", "manager", "video-1", "video-2"}
         notes = stub_node.notes()
         assert all(f["grace"] == 30.0 for f in notes if f["kind"] == "stop")
-        agent_quieted_at = next(f["at"] for f in notes if f["kind"] == "quiet" and f["slot"] == "agent")
-        assert agent_quieted_at > max(f["at"] for f in notes if f["kind"] == "stopped" and f["slot"] != "agent")
+        agent_stopped_at = next(f["at"] for f in notes if f["kind"] == "stop" and f["slot"] == "agent")
+        assert agent_stopped_at > max(f["at"] for f in notes if f["kind"] == "stopped" and f["slot"] != "agent")
         deaths = stub_node.received("death", "agent")
         assert sorted(d["slot"] for d in deaths) == ["manager", "video-1", "video-2"]
         assert all(d["expected"] and d["cause"]["status"] == 0 for d in deaths)

@@ -29,6 +29,7 @@ from peerd.runtime.observability.events import (
     TasksRescued,
 )
 from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.shell.process_shell import ProcessShell
 from peerd.store.nodes.nodes import heartbeat
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.sql_clock import seconds_from_now
@@ -58,17 +59,17 @@ async def managing(
     """A manager that runs, on a node whose agent sends heartbeats."""
     harness.world.node(node)
     ours, theirs = socket.socketpair()
-    manager = ManagerService(given, harness.database, EventBus(harness.events), queues)
+    manager = ManagerService(given, queues)
+    shell = ProcessShell(manager, harness.database, EventBus(harness.events))
     with ours, theirs:
-        await manager.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
-        running = asyncio.create_task(manager.run())
+        await shell.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
+        running = asyncio.create_task(shell.run())
         heartbeats = asyncio.create_task(send_heartbeats(harness, node))
         try:
             yield manager
         finally:
             heartbeats.cancel()
-            await manager.quiet()
-            await manager.stop(5.0)
+            await shell.stop(5.0)
             await running
 
 

@@ -14,8 +14,8 @@ import pytest
 from peerd import Worker
 from peerd.runtime.observability.events import ComponentFailed, Event, EventBus, PeriodicLoopEnded
 from peerd.runtime.observability.log_messages import log_message_of
+from peerd.shell.registration import keep_heartbeat
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import processes
 from peerd.testing import eventually_async
 from peerd.work.worker import EffectiveWorkerSettings, WorkerExited, WorkerState
 from tests.work.harness import RunnerHarness
@@ -174,7 +174,7 @@ async def test_a_heartbeat_that_fails_unexpectedly_is_reported_and_is_not_the_la
     events = EventBus(harness.events)
     outages = OutageTracker(events, asyncio.get_running_loop().time)
     harness.database.fail("heartbeat_process", error=RuntimeError("boom"))
-    keep = processes.keep_heartbeat(harness.database, process_id, outages, events, every=0.01)
+    keep = keep_heartbeat(harness.database, process_id, outages, events, every=0.01)
     heartbeats = asyncio.create_task(keep)
     await eventually_async(lambda: harness.database.calls["heartbeat_process"] >= 3)
     assert [(event.component, event.error) for event in harness.of(ComponentFailed)] == [

@@ -17,7 +17,6 @@ from peerd.runtime.messages.inbox import Message
 from peerd.runtime.metrics.families import DEATH_CAUSES
 from peerd.runtime.metrics.growth import ReportedGrowth
 from peerd.runtime.metrics.node_metrics import NodeMetrics, page_of
-from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.metrics.samples import Sample, SeriesKey, parse_samples
 from peerd.runtime.observability.attempt_statistics import OTHER
 from peerd.runtime.process.link import Link
@@ -36,9 +35,7 @@ class MetricsSubsystem(Subsystem):
     """Keeps the metrics of the node."""
 
     process: Callable[[], ProcessContext]
-    """Gives the agent's process, once the subsystems before this one have started."""
-    metrics: MetricsRegistry
-    """Of the agent's process."""
+    """Gives the agent's process, once that has started."""
     is_on: bool = True
     node: NodeMetrics = field(default_factory=NodeMetrics)
 
@@ -51,11 +48,11 @@ class MetricsSubsystem(Subsystem):
         self._pid = link.pid
         self._loop = asyncio.get_running_loop()
         process = self.process()
-        process.metrics = self.metrics
+        self.metrics = process.metrics
         process.messenger.on(METRICS_REPORT_ACTION, self._add_report)
         process.messenger.on(METRICS_ACTION, self._answer)
         info = Sample("peerd_node_info", (link.node, __version__), 1)
-        self.metrics.add_source(lambda: self._own_samples(process, info))
+        self.metrics.add_source(lambda: [info])
 
     def receive(self, message: Mapping[str, Any]) -> None:
         if not self.is_on:
@@ -72,10 +69,6 @@ class MetricsSubsystem(Subsystem):
 
     async def stop(self, grace: float) -> None:
         """Nothing runs."""
-
-    def _own_samples(self, process: ProcessContext, info: Sample) -> Iterable[Sample]:
-        yield info
-        yield Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())
 
     def _count_death(self, report: Mapping[str, Any]) -> None:
         self.node.remove_process(int(report["pid"]))

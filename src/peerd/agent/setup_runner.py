@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,6 @@ from typing import Any, Final
 from peerd.agent.agent import Agent, call_user_function
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import PeerdError
-from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, guard_tasks_against_exit
@@ -43,11 +42,8 @@ class SetupRunner(Subsystem):
     """What [agent] setup names; None without it."""
     find: Callable[[str], SetupFunction]
     """Imports the function that an entry names; called in a thread."""
-    events: EventBus
-    options: Mapping[str, Any]
-    """[agent.options]."""
-    client: Any
-    """A `Client` on the database."""
+    process: Callable[[], ProcessContext]
+    """Gives the agent's process, once that has started."""
     run_directory: Path
     log: Any
     schedules: ScheduleRegistry
@@ -55,13 +51,6 @@ class SetupRunner(Subsystem):
 
     def __post_init__(self) -> None:
         self._agent: Agent | None = None
-        self._process: ProcessContext | None = None
-
-    @property
-    def process(self) -> ProcessContext:
-        """The agent's process; there is none before the start."""
-        assert self._process is not None
-        return self._process
 
     async def start(self, link: Link, components: ComponentSupervisor) -> None:
         """Open the socket of the shared clients, and run the setup.
@@ -74,9 +63,8 @@ class SetupRunner(Subsystem):
         self._components = components
         self._shared_registry = SharedRegistry()
         self._server = SharedServer(self._shared_registry)
-        self._process = ProcessContext(link, self.events, options=self.options, client=self.client)
-        self._process.find_shared = SharedClients(self._shared_registry)
-        self._process.messenger.on("components", lambda _: components.to_json())
+        self.process().find_shared = SharedClients(self._shared_registry)
+        self.process().messenger.on("components", lambda _: components.to_json())
         components.start("shared clients", lambda: self._server.run(self.run_directory))
         if self.entry is None:
             self._shared_registry.mark_complete()
@@ -85,17 +73,12 @@ class SetupRunner(Subsystem):
         else:
             await self._run_setup()
 
-    def receive(self, message: Mapping[str, Any]) -> None:
-        if self._process is not None:
-            self._process.messenger.receive(message)
-
     async def stop(self, grace: float) -> None:
         """Stop what the setup has started, and what runs in the background."""
         await self._components.stop(["setup"], within=MIN_STOP_TIME)
         if self._agent is not None:
             await self._agent.tear_down(max(grace, MIN_STOP_TIME))
-        if self._process is not None:
-            await self._process.finish(grace)
+        await self.process().finish(grace)
         await self._components.stop(["shared clients"], within=MIN_STOP_TIME)
 
     async def _run_setup(self) -> None:
@@ -103,7 +86,7 @@ class SetupRunner(Subsystem):
         await self._tear_down()
         assert self.entry is not None
         self._agent = Agent(
-            self.process,
+            self.process(),
             self._components,
             self._shared_registry,
             log=self.log,

@@ -18,65 +18,50 @@ from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
-from peerd.agent.tracing import TracingSubsystem
 from peerd.config.schedules import schedules_for_node
+from peerd.domain.error_report import ErrorHook
 from peerd.domain.errors import RequestFailed
 from peerd.doorbell.event_listener import DoorbellEventListener
-from peerd.entrypoints.error_hook import with_error_hook_if_it_loads
-from peerd.entrypoints.import_string import ImportStringError, import_object
-from peerd.entrypoints.payload import create_events, decode_settings
-from peerd.entrypoints.telemetry import ProcessTelemetry
+from peerd.entrypoints.import_string import ImportStringError, InvalidEntry, import_object
+from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client
-from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.observability.events import ErrorHookFailed
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
-from peerd.runtime.process.service import Service
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
-from peerd.store.connection.database import Database
+from peerd.shell.process_shell import ProcessShell
+from peerd.shell.telemetry import ProcessTelemetry
 
 LIMITS_REQUEST_TIMEOUT: Final = 2.0
 """Seconds that a worker has to answer with its limits; the request is repeated."""
 
 
-def agent(payload: Mapping[str, Any]) -> Service:
-    settings = decode_settings(payload)
-    events = create_events(payload, settings)
+def agent(payload: Mapping[str, Any]) -> ProcessShell:
+    parts = ProcessParts(payload, pool_size=5)
+    settings, events, database = parts.settings, parts.events, parts.database
     incarnation = str(payload["incarnation"])
     silence = settings.manager.inactive_after
-    database = Database(settings.database.url, pool_size=5)
     statistics = AttemptStatistics()
     if settings.telemetry.metrics:
         events.listen(statistics)
-    telemetry = ProcessTelemetry(settings, events, database, statistics=statistics)
+    telemetry = ProcessTelemetry(settings.telemetry, events, database, statistics=statistics)
     registry = ScheduleRegistry(schedules_for_node(settings))
-    setup = SetupRunner(
-        settings.agent.setup,
-        find_setup,
-        events,
-        options=settings.agent.options,
-        client=Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask),
-        run_directory=settings.node.run_directory,
-        log=structlog.get_logger(),
-        schedules=registry,
-    )
+
+    def process() -> ProcessContext:
+        return shell.process
+
     schedules = SchedulesComponent(
-        registry,
-        lambda: setup.process,
-        import_object,
-        database,
-        incarnation=incarnation,
-        silence=silence,
-        events=events,
+        registry, process, import_object, database, incarnation=incarnation, silence=silence, events=events
     )
     requests = NodeRequestReceiver(
-        database, incarnation, lambda link: request_executor(link, settings.node.run_directory, setup.process), events
+        database, incarnation, lambda link: request_executor(link, settings.node.run_directory, process()), events
     )
     doorbell = DoorbellSubsystem(
         settings.node,
         settings.cluster,
-        lambda: setup.process,
+        process,
         database,
         incarnation=incarnation,
         events=events,
@@ -89,25 +74,42 @@ def agent(payload: Mapping[str, Any]) -> Service:
         settings.logging,
         incarnation,
         silence,
-        database,
-        events,
+        settings.agent.options,
         subsystems=(
             AlertDispatcher(settings.alerts, settings.project_directory, events),
             AlertRecorder(database, events),
             DatabaseHealthMonitor(database, events),
-            setup,
-            MetricsSubsystem(lambda: setup.process, telemetry.metrics, settings.telemetry.metrics),
-            TracingSubsystem(lambda: setup.process, settings.telemetry.opentelemetry),
+            SetupRunner(
+                settings.agent.setup,
+                find_setup,
+                process,
+                run_directory=settings.node.run_directory,
+                log=structlog.get_logger(),
+                schedules=registry,
+            ),
+            MetricsSubsystem(process, settings.telemetry.metrics),
             doorbell,
             ResourceMonitor(
-                lambda pid: setup.process.messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),
+                lambda pid: process().messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),
                 {kind: UsageLimits(*limits) for kind, limits in payload["limits_of_commands"].items()},
             ),
             schedules,
             requests,
         ),
     )
-    return AlertingService(with_error_hook_if_it_loads(service, settings, events), events)
+    client = Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask)
+    hook = load_error_hook_if_possible(parts)
+    shell = ProcessShell(service, database, events, client=client, error_hook=hook, attach=telemetry.attach)
+    return shell
+
+
+def load_error_hook_if_possible(parts: ProcessParts) -> ErrorHook | None:
+    """The hook of [errors]; an agent must start in any case, so a hook that does not load is an event."""
+    try:
+        return parts.load_error_hook()
+    except InvalidEntry as error:
+        parts.events.emit(ErrorHookFailed(error=str(error)))
+        return None
 
 
 def request_executor(link: Link, run_directory: Path, process: ProcessContext) -> RequestExecutor:

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from peerd.entrypoints.payload import create_events, decode_settings
-from peerd.entrypoints.telemetry import ProcessTelemetry
+from peerd.entrypoints.process_parts import ProcessParts
 from peerd.gateway.service import GatewayService
-from peerd.runtime.observability.alert_detection import AlertingService
-from peerd.runtime.process.service import Service
-from peerd.store.connection.database import Database
+from peerd.shell.process_shell import ProcessShell
+from peerd.shell.telemetry import ProcessTelemetry
 
 
-def gateway(payload: Mapping[str, Any]) -> Service:
-    settings = decode_settings(payload)
-    events = create_events(payload, settings)
-    database = Database(settings.database.url, pool_size=settings.database.pool_size)
-    telemetry = ProcessTelemetry(settings, events, database)
+def gateway(payload: Mapping[str, Any]) -> ProcessShell:
+    parts = ProcessParts(payload)
+    settings, events, database = parts.settings, parts.events, parts.database
     service = GatewayService(
-        settings.gateway[str(payload["kind"])],
+        settings.gateway[parts.kind],
         settings.queues,
-        database,
         settings.cluster.secret,
         settings.node.run_directory,
-        events,
         settings.manager.max_update,
-        telemetry.attach,
     )
-    return AlertingService(service, events)
+    return ProcessShell(service, database, events, attach=ProcessTelemetry(settings.telemetry, events, database).attach)

@@ -9,10 +9,9 @@ from typing import Any, Final
 
 from watchfiles import awatch
 
-from peerd.entrypoints.payload import create_events, decode_settings
+from peerd.entrypoints.process_parts import create_events, decode_settings
 from peerd.runtime.observability.events import EventBus, FilesChanged
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.service import Service
 
 DEBOUNCE_MS: Final = 200
 """Milliseconds within which changes count as one: an editor writes several files, git a hundred."""
@@ -20,7 +19,7 @@ IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
 """Folders that are ignored, as are those whose names begin with a dot."""
 
 
-def watcher(payload: Mapping[str, Any]) -> Service:
+def watcher(payload: Mapping[str, Any]) -> FileWatcher:
     settings = decode_settings(payload)
     watched_files = WatchedFiles(settings.project_directory, settings.file)
     return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
@@ -68,9 +67,6 @@ class FileWatcher:
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Ignore messages of the master."""
-
-    async def quiet(self) -> None:
-        """Do nothing: it takes no work."""
 
     async def stop(self, grace: float) -> None:
         self._stopped.set()

@@ -8,44 +8,37 @@ from importlib import import_module
 from typing import Any
 
 from peerd.config.settings import WebSettings
-from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
-from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
-from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
+from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client
-from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.process.import_path import blocked_import
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
-from peerd.store.connection.database import Database
+from peerd.shell.process_shell import ProcessShell
+from peerd.shell.telemetry import ProcessTelemetry
 
 
-def web(payload: Mapping[str, Any]) -> Service:
-    settings = decode_settings(payload)
-    kind = str(payload["kind"])
-    given = settings.web[kind]
-    require_server(kind, given.app)
-    require_opentelemetry(settings)
+def web(payload: Mapping[str, Any]) -> ProcessShell:
+    parts = ProcessParts(payload)
+    settings, events, database = parts.settings, parts.events, parts.database
+    given = settings.web[parts.kind]
+    require_server(parts.kind, given.app)
     from peerd.web_server.node_access import NodeAccess  # noqa: PLC0415 - only where the extra is installed
     from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
 
-    app = load_app(kind, given)
-    events = create_events(payload, settings)
-    database = Database(settings.database.url, pool_size=settings.database.pool_size)
+    app = load_app(parts.kind, given)
     client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
-    shared = shared_clients_factory(settings)
-    telemetry = ProcessTelemetry(settings, events, database, client.notifier)
+    telemetry = ProcessTelemetry(settings.telemetry, events, database, client.notifier)
 
     def attach(process: ProcessContext) -> None:
-        process.find_shared = shared()
+        process.find_shared = parts.make_shared_clients()
         ScheduleRunExecutor(process, import_object, events)
         telemetry.attach(process)
 
-    access = NodeAccess(settings.access)
-    service = WebService(app, given, database, events, client, attach, access, settings.node.run_directory)
-    return AlertingService(with_error_hook(service, settings, events), events)
+    service = WebService(app, given, NodeAccess(settings.access), settings.node.run_directory)
+    hook = parts.load_error_hook()
+    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=attach)
 
 
 def require_server(kind: str, entry: str) -> None:

@@ -7,19 +7,16 @@ from typing import Any
 
 from peerd.config.settings import WorkerSettings
 from peerd.doorbell.event_listener import DoorbellEventListener
-from peerd.entrypoints.error_hook import with_error_hook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
-from peerd.entrypoints.payload import create_events, decode_settings, shared_clients_factory
-from peerd.entrypoints.telemetry import ProcessTelemetry, require_opentelemetry
+from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
-from peerd.runtime.observability.alert_detection import AlertingService
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
-from peerd.store.connection.database import Database
+from peerd.shell.process_shell import ProcessShell, Service
+from peerd.shell.telemetry import ProcessTelemetry
 from peerd.work.handlers import Queue
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
@@ -28,17 +25,14 @@ from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
 from peerd.work.worker import Worker
 
 
-def worker(payload: Mapping[str, Any]) -> Service:
-    settings = decode_settings(payload)
-    kind = str(payload["kind"])
-    events = create_events(payload, settings)
-    require_opentelemetry(settings)
-    section = settings.workers[kind]
+def worker(payload: Mapping[str, Any]) -> ProcessShell:
+    parts = ProcessParts(payload)
+    settings, events, database = parts.settings, parts.events, parts.database
+    section = settings.workers[parts.kind]
     if section.log_lines:
         OutputCapture(settings.logging.level).install()
-    user_worker = load_worker(kind, settings.workers[kind])
+    user_worker = load_worker(parts.kind, section)
     user_worker.events = events
-    database = Database(settings.database.url, pool_size=settings.database.pool_size)
     if database.is_single_writer:
         threads.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
@@ -46,21 +40,23 @@ def worker(payload: Mapping[str, Any]) -> Service:
     statistics = AttemptStatistics()
     if settings.statistics.enabled or settings.telemetry.metrics:
         events.listen(statistics)
-    telemetry = ProcessTelemetry(settings, events, database, client.notifier, statistics)
-    shared = shared_clients_factory(settings)
+    telemetry = ProcessTelemetry(settings.telemetry, events, database, client.notifier, statistics)
 
     def attach(process: ProcessContext) -> None:
+        process.find_shared = parts.make_shared_clients()
         ScheduleRunExecutor(process, import_object, events, timeout_grace=user_worker.settings.timeout_grace)
         telemetry.attach(process)
 
-    service: Service
+    service = make_service(user_worker, statistics if settings.statistics.enabled else None)
+    hook = parts.load_error_hook()
+    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=attach)
+
+
+def make_service(user_worker: Worker | TaskWorker, statistics: AttemptStatistics | None) -> Service:
+    """The service of a worker's kind."""
     if isinstance(user_worker, TaskWorker):
-        service = TaskService(user_worker, database, events, client, shared=shared, attach=attach)
-        if settings.statistics.enabled:
-            service.statistics = statistics
-    else:
-        service = PeriodicService(user_worker, database, events, client, shared=shared, attach=attach)
-    return AlertingService(with_error_hook(service, settings, events), events)
+        return TaskService(user_worker, statistics)
+    return PeriodicService(user_worker)
 
 
 def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:

@@ -24,22 +24,19 @@ from peerd.manager.storage_sampler import StorageSampler
 from peerd.runtime.observability.events import (
     ChoreRan,
     ComponentFailed,
-    EventBus,
     NodesMarkedInactive,
     PinnedTasksBlocked,
     RescueSuspended,
     ScheduleRunsLost,
 )
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.connection.outages import OutageTracker
+from peerd.shell.process_shell import ProcessShell, Service
+from peerd.store.connection.database import DatabaseThreads
 from peerd.store.maintenance.chore_batches import count_pinned, nodes_of_pinned
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.maintenance.rescue import events_of_rescue, rescue_untouched
 from peerd.store.nodes.nodes import deactivate_silent
-from peerd.store.nodes.processes import heartbeat_process, register_this_process_with_retry
+from peerd.store.nodes.processes import heartbeat_process
 from peerd.store.schedule_runs import mark_lost_runs
 
 BULK: Final = "bulk actions"
@@ -62,31 +59,29 @@ CLOCK_MARGIN: Final = 0.001
 """Seconds after a moment at which it has passed on the database's clock as well."""
 
 
-class ManagerService:
-    """The manager of one node."""
+class ManagerService(Service):
+    """The manager of one node.
+
+    Args:
+        settings: [manager].
+        queues: the sections ``[queues.NAME]``.
+        statistics: [statistics]; None: it leaves the time series alone and does not look at the queues.
+    """
+
+    heartbeat_every = None  # each round writes it
 
     def __init__(
         self,
         settings: ManagerSettings,
-        database: Database,
-        events: EventBus,
         queues: Mapping[str, QueueSettings] | None = None,
         statistics: StatisticsSettings | None = None,
-        attach: Callable[[ProcessContext], object] = lambda _: None,
     ) -> None:
-        """A manager; without ``statistics``, it leaves the time series alone and does not look at the queues."""
-        self._attach = attach
         self._settings = settings
+        self._statistics = statistics
         self._chores = [*make_chores(queues or {}, settings, time.monotonic)]
-        self._sampler: QueueSampler | None = None
-        self._storage_sampler = StorageSampler(database, events, time.monotonic)
         if statistics is not None:
             self._chores += statistics_chores(statistics, time.monotonic)
-            self._sampler = QueueSampler(database, events, statistics, settings.max_wait, time.monotonic)
-        self._database = database
-        self._threads = DatabaseThreads(database, threads=1)
-        self._events = events
-        self._bulk = BulkRunner(self._threads, events, settings.batch)
+        self._sampler: QueueSampler | None = None
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._next_runs: dict[str, float] = {}
@@ -104,17 +99,21 @@ class ManagerService:
             settings.inactive_after, gap=max(3 * settings.every, settings.inactive_after)
         )
 
-    async def start(self, link: Link) -> Mapping[str, object]:
-        """Register the process."""
-        self._process = ProcessContext(link, self._events)
-        self._attach(self._process)
+    async def start(self, shell: ProcessShell) -> None:
+        """Prepare the samplers and the thread of the chores."""
+        self._node, self._process_id = shell.node, shell.process_id
         self._now = asyncio.get_running_loop().time
-        outages = OutageTracker(self._events, self._now)
-        self._node, self._process_id = await register_this_process_with_retry(self._database, link, outages)
-        return {"process_id": self._process_id}
+        self._events = shell.events
+        self._threads = DatabaseThreads(shell.database, threads=1)
+        self._bulk = BulkRunner(self._threads, shell.events, self._settings.batch)
+        self._storage_sampler = StorageSampler(shell.database, shell.events, time.monotonic)
+        if self._statistics is not None:
+            self._sampler = QueueSampler(
+                shell.database, shell.events, self._statistics, self._settings.max_wait, time.monotonic
+            )
 
     async def run(self) -> None:
-        """A round of chores each period, until `quiet`."""
+        """A round of chores each period, until `drain`."""
         try:
             while not self._stopping.is_set():
                 await self._run_round()
@@ -122,16 +121,8 @@ class ManagerService:
         finally:
             self._ended.set()
 
-    async def receive(self, message: Mapping[str, object]) -> None:
-        """Handle the delivery of a report; the manager takes no messages of other processes."""
-        self._process.messenger.receive(message)
-
-    async def quiet(self) -> None:
-        """Start no further round."""
-        self._stopping.set()
-
-    async def stop(self, grace: float) -> None:
-        """Let the running chore end: it is a short transaction."""
+    async def drain(self, grace: float) -> None:
+        """Start no further round, and let the running chore end: it is a short transaction."""
         self._stopping.set()
         if self._sampler is not None:
             await self._sampler.stop()
@@ -139,7 +130,6 @@ class ManagerService:
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
-        await self._process.finish(grace)
 
     async def _run_round(self) -> None:
         self._due = None

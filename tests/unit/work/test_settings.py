@@ -11,6 +11,7 @@ from peerd.config.reading.models import parse_section
 from peerd.config.settings import WorkerSettings
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.shell import process_shell
 from peerd.work import services
 from peerd.work.services import recycle_when_due
 from peerd.work.worker import EffectiveWorkerSettings
@@ -54,6 +55,11 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
         yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="n"))
 
 
+def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (process_shell, services):
+        monkeypatch.setattr(module, "CHECK_EVERY", 0.01)
+
+
 @pytest.mark.parametrize(("settings", "reason"), [
     (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
     (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
@@ -61,7 +67,7 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
 async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
     settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
+    check_often(monkeypatch)
     master, link = ends
     checks: list[str] = []
 
@@ -81,7 +87,7 @@ async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
 async def test_the_drain_ends_at_its_timeout_with_tasks_still_running(
     ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "RECYCLE_CHECK_EVERY", 0.01)
+    check_often(monkeypatch)
     master, link = ends
     settings = EffectiveWorkerSettings(recycle_after=1, drain_timeout=0.05)
     await recycle_when_due(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False)

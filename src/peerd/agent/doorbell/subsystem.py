@@ -63,7 +63,7 @@ class DoorbellSubsystem(Subsystem):
     node: NodeSettings
     cluster: ClusterSettings
     process: Callable[[], ProcessContext]
-    """Gives the agent's process, once the subsystems before this one have started."""
+    """Gives the agent's process, once that has started."""
     database: Database
     incarnation: str
     events: EventBus

@@ -140,7 +140,7 @@ def _check_setup(_: str, entry: str) -> Mapping[str, Any]:
 
 
 def _check_error_hook(_: str, entry: str) -> Mapping[str, Any]:
-    from peerd.entrypoints.error_hook import load_error_hook  # noqa: PLC0415 - as above
+    from peerd.entrypoints.process_parts import load_error_hook  # noqa: PLC0415 - as above
 
     load_error_hook(entry)
     return {}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -15,9 +13,7 @@ from peerd.domain.alert_record import MAX_GATHERED, subjects_of
 from peerd.domain.duration import format_duration
 from peerd.domain.schedule import RunStatus
 from peerd.runtime.observability import events
-from peerd.runtime.observability.events import Event, EventBus
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.service import Service
+from peerd.runtime.observability.events import Event
 
 FAILED_RUN_STATUSES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED, RunStatus.REFUSED)
 MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
@@ -209,34 +205,6 @@ class AlertEventListener:
             self._send(kind.value, f"{text}; and {others:,} more alike", **data, alike=gathered.to_json())
         else:
             self._send(kind.value, text, **data)
-
-
-class AlertingService:
-    """A service that sends the alerts among its process's events from its start to its stop."""
-
-    def __init__(self, service: Service, events: EventBus) -> None:
-        self._service = service
-        self._events = events
-        self.run = service.run
-        self.receive = service.receive
-        self.quiet = service.quiet
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        """Listen for alerts, and start the service."""
-        loop = asyncio.get_running_loop()
-
-        def later(seconds: float, call: Callable[[], object]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(loop.call_later, seconds, call)
-
-        self._listener = AlertEventListener(link.alert, later=later)
-        self._events.listen(self._listener)
-        return await self._service.start(link)
-
-    async def stop(self, grace: float) -> None:
-        """Stop the service, and send the suppressed alerts."""
-        await self._service.stop(grace)
-        self._listener.flush_suppressed()
 
 
 def _is_dead(event: events.AttemptEnded) -> bool:

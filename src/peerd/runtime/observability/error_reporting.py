@@ -10,7 +10,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -21,8 +21,6 @@ from peerd.domain.schedule import RunStatus
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import ErrorHookFailed, Event, EventBus
 from peerd.runtime.process.exit_codes import CRASHED
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.service import Service
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
 MAX_WAITING: Final = 1_000
@@ -152,46 +150,6 @@ class ErrorReporter:
         if not self._has_complained:
             self._has_complained = True
             self._events.emit(ErrorHookFailed(error=error, traceback=traceback))
-
-
-class ErrorReportingService:
-    """A service whose errors, and uncaught exceptions of its process, are reported from its start to its stop."""
-
-    def __init__(self, service: Service, events: EventBus, hook: ErrorHook) -> None:
-        self._service = service
-        self._events = events
-        self._hook = hook
-        self.receive = service.receive
-        self.quiet = service.quiet
-
-    async def start(self, link: Link) -> Mapping[str, object]:
-        """Listen for errors, and start the service."""
-        self._reporter = ErrorReporter(self._hook, self._events, node=link.node, slot=link.slot)
-        self._slot = link.slot
-        self._events.listen_with_exceptions(self._reporter)
-        report_uncaught(asyncio.get_running_loop(), self._reporter)
-        return await self._service.start(link)  # the agent reports that a process does not boot
-
-    async def run(self) -> None:
-        """Run the service."""
-        try:
-            await self._service.run()
-        except Exception as error:
-            await self._report_end(error)
-            raise
-
-    async def stop(self, grace: float) -> None:
-        """Stop the service, and wait a moment for the hook."""
-        try:
-            await self._service.stop(grace)
-        except Exception as error:
-            await self._report_end(error)
-            raise
-        await asyncio.to_thread(self._reporter.finish)
-
-    async def _report_end(self, error: Exception) -> None:
-        self._reporter.report_exception(ErrorKind.PROCESS, self._slot, error)
-        await asyncio.to_thread(self._reporter.finish)
 
 
 def report_uncaught(loop: asyncio.AbstractEventLoop, reporter: ErrorReporter) -> None:

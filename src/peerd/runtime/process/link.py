@@ -47,8 +47,8 @@ class ProcessInfo:
 class Link:
     """The child's end of its link with the master. All methods are thread-safe; nothing is read before `listen`.
 
-    A service uses the attributes, and the methods up to `status`; the others are for `peerd.child` and the runner of
-    the service. `sockets` are inherited listening sockets, by name.
+    A service uses the attributes, and the methods up to `status`; the others are for `peerd.child` and the life of the
+    process. `sockets` are inherited listening sockets, by name.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ T = TypeVar("T")
 def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
     """Taint the process by uncaught exceptions of tasks and callbacks, of threads, and of finalizers.
 
-    (An exception of the main coroutine ends the process: see `peerd.runtime.process.service`.)
+    (An exception of the main coroutine ends the process: see `peerd.runtime.process.life`.)
     """
 
     def taint(place: str, error: BaseException | None, kind: type[BaseException]) -> None:

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning, RowLocked
 from peerd.domain.outcome import truncate
-from peerd.runtime.observability.events import ComponentFailed, EventBus
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.connection.database import Database
-from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes.nodes import Node, find_node
-from peerd.store.schema.migrate import require_current_schema
+from peerd.store.nodes.nodes import Node
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import processes, queues
 from peerd.store.upserts import insert_if_absent
-
-T = TypeVar("T")
-
-HEARTBEAT_INTERVAL: Final = 10.0
-"""Seconds between two heartbeats of a process that touches no tasks."""
 
 
 class ProcessCapabilities(msgspec.Struct, frozen=True):
@@ -155,82 +141,6 @@ def list_processes(connection: Connection, *, ended: bool = False) -> list[Proce
     if not ended:
         statement = statement.where(processes.c.ended_at.is_(None))
     return [ProcessRecord(**row) for row in connection.execute(statement).mappings()]
-
-
-# ---------------------------------------------------------------- from the process itself
-
-
-async def retry_if_replacement(register: Callable[[], Awaitable[T]], link: Link, outages: OutageTracker) -> T:
-    """Register; a process that replaces another one repeats it while the database is away.
-
-    The node is up, and gets its process as soon as the database is back; the master is informed of the wait. The first
-    process of a slot fails instead, so that the start of a node reports the cause.
-    """
-
-    async def attempt() -> T:
-        try:
-            return await register()
-        except DatabaseUnavailable as error:
-            link.report_still_booting(str(error))
-            raise
-
-    return await (outages.retry_while_down(attempt) if link.is_replacement else register())
-
-
-async def register_this_process_with_retry(
-    database: Database, link: Link, outages: OutageTracker, capabilities: ProcessCapabilities = NO_CAPABILITIES
-) -> tuple[Node, int]:
-    """Register this process under its node, with `retry_if_replacement`; returns the node and the process's id.
-
-    Raises:
-        NodeNotRunning: the node's agent has not registered it.
-        SchemaMissing: the tables are missing or too old.
-        DatabaseUnavailable: the database does not answer.
-    """
-
-    def register() -> tuple[Node, int]:
-        require_current_schema(database)
-        node = database.read(find_node, link.node)
-        if node is None or node.incarnation is None:
-            raise NodeNotRunning(link.node)
-        process_id = database.run(
-            register_process,
-            node_id=node.id,
-            incarnation=node.incarnation,
-            kind=link.kind,
-            slot=link.slot,
-            role=link.role,
-            pid=link.pid,
-            capabilities=capabilities,
-        )
-        return node, process_id
-
-    return await retry_if_replacement(lambda: asyncio.to_thread(register), link, outages)
-
-
-async def keep_heartbeat(
-    database: Database,
-    process_id: int,
-    outages: OutageTracker,
-    events: EventBus,
-    every: float = HEARTBEAT_INTERVAL,
-) -> None:
-    """Write a heartbeat of a process every so many seconds until cancelled.
-
-    Without them its row would be purged after some days; and what a gateway process holds would be taken from it.
-    """
-    while True:
-        await asyncio.sleep(every)
-        try:
-            await asyncio.to_thread(database.run_short, heartbeat_process, process_id)
-        except DatabaseUnavailable as error:
-            outages.lost(error)
-        except RowLocked:
-            pass  # the next heartbeat is written all the same
-        except Exception as error:  # noqa: BLE001 - the next heartbeat is written all the same
-            events.emit(ComponentFailed(component="heartbeat", error=describe_exception(error), again_in=every))
-        else:
-            outages.found()
 
 
 def is_role_alive(connection: Connection, role: str, silence: float) -> bool:

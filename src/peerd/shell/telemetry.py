@@ -1,13 +1,9 @@
-"""What a process measures: its metrics, and the reports to the agent."""
+"""What a process measures: its metrics and its spans, and how they leave it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib import import_module
-
-from peerd.config.settings import Settings
+from peerd.config.settings import TelemetrySettings
 from peerd.doorbell.notifier import Notifier
-from peerd.entrypoints.import_string import InvalidEntry
 from peerd.runtime.metrics.event_counter import MetricsEventListener
 from peerd.runtime.metrics.registry import MetricsRegistry, attempt_samples
 from peerd.runtime.metrics.reporter import MetricsReporter
@@ -20,10 +16,10 @@ from peerd.store.connection.database_metrics import DatabaseMetrics
 
 
 class ProcessTelemetry:
-    """Measures a process, if [telemetry] metrics says so.
+    """Measures a process, as far as [telemetry] says so.
 
     Args:
-        settings: of the node.
+        settings: [telemetry].
         events: of the process, which are counted.
         database: whose operations are measured.
         notifier: whose rings are counted.
@@ -32,17 +28,15 @@ class ProcessTelemetry:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: TelemetrySettings,
         events: EventBus,
         database: Database,
         notifier: Notifier | None = None,
         statistics: AttemptStatistics | None = None,
     ) -> None:
-        self._is_on = settings.telemetry.metrics
-        self._is_traced = settings.telemetry.opentelemetry
-        self.metrics = metrics = MetricsRegistry()
-        """What the process counts."""
-        if not self._is_on:
+        self._settings = settings
+        self._metrics = metrics = MetricsRegistry()
+        if not settings.metrics:
             return
         events.listen(MetricsEventListener(metrics))
         DatabaseMetrics(database, metrics)
@@ -52,13 +46,16 @@ class ProcessTelemetry:
             metrics.add_source(lambda: attempt_samples(statistics))
 
     def attach(self, process: ProcessContext) -> None:
-        """Report the metrics of a process to its agent, and export its spans."""
-        if self._is_traced:
+        """Measure a process, report its metrics to the agent, unless it is the agent, and export its spans."""
+        if self._settings.opentelemetry:
             _trace(process)
-        if self._is_on:
-            process.metrics = self.metrics
-            process.metrics.add_source(lambda: _lag(process))
-            MetricsReporter(process)
+        process.metrics = self._metrics
+        if self._settings.metrics:
+            self._metrics.add_source(
+                lambda: [Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())]
+            )
+            if process.kind != "agent":
+                MetricsReporter(process)
 
 
 def _trace(process: ProcessContext) -> None:
@@ -67,21 +64,3 @@ def _trace(process: ProcessContext) -> None:
 
     process.on_finish(set_up_tracing(process.node, process.slot))
     process.tracer = AttemptTracer(process.node, process.slot)
-
-
-def require_opentelemetry(settings: Settings) -> None:
-    """Check that the packages of the extra `otel` are installed, where they are used.
-
-    Raises:
-        InvalidEntry: one of them is not.
-    """
-    if settings.telemetry.opentelemetry:
-        try:
-            import_module("peerd.runtime.tracing.provider")
-        except ImportError as error:
-            problem = f"it requires OpenTelemetry ({error}); install peerd[otel]"
-            raise InvalidEntry("telemetry", "opentelemetry", problem) from error
-
-
-def _lag(process: ProcessContext) -> Iterable[Sample]:
-    yield Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())

@@ -1,4 +1,4 @@
-"""A service, the work of one supervised process, and its runner: start, run, and on request quiet and stop."""
+"""The life of a supervised process, as its master leads it: start, run, and stop on request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from peerd.runtime.process.uncaught_exceptions import (
 )
 
 
-class Service(Protocol):
-    """The work of one child process. All methods run on its event loop; each object is used once.
+class SupervisedProcess(Protocol):
+    """What one child process does. All methods run on its event loop; each object is used once.
 
-    The order is start → run, with `receive` for each message in the order of sending, → quiet → stop. `run` continues
-    during `quiet` and `stop`, and is cancelled after them.
+    The order is start → run, with `receive` for each message in the order of sending, → stop. `run` continues during
+    `stop`, and is cancelled after it.
     """
 
     async def start(self, link: Link) -> Mapping[str, object]:
@@ -46,27 +46,24 @@ class Service(Protocol):
         `{"type": "death-acknowledged", "id": n}`. An exception taints the process.
         """
 
-    async def quiet(self) -> None:
-        """Take no new work."""
-
     async def stop(self, grace: float) -> None:
-        """Finish what runs within `grace` seconds, then give the rest back, and return.
+        """Take no new work, finish what runs within `grace` seconds, then give the rest back, and return.
 
         Releasing may take a few seconds more, then the process is killed. After a second stop request the call is
         cancelled and made again with grace 0, so it must be possible to call it twice.
         """
 
 
-async def run_service(service: Service, link: Link) -> int:
-    """Run a service from start to stop; return the exit status of its process."""
-    status = await _ServiceRunner(service, link).run()
+async def run_until_end(process: SupervisedProcess, link: Link) -> int:
+    """Lead a process from start to stop; return its exit status."""
+    status = await _Life(process, link).run()
     link.leave(status)  # before the loop waits for its threads, which cannot be cancelled
     return status
 
 
-class _ServiceRunner:
-    def __init__(self, service: Service, link: Link) -> None:
-        self._service = service
+class _Life:
+    def __init__(self, process: SupervisedProcess, link: Link) -> None:
+        self._process = process
         self._link = link
         self._loop = asyncio.get_running_loop()
         self._messages: asyncio.Queue[dict[str, object]] = asyncio.Queue()
@@ -85,7 +82,7 @@ class _ServiceRunner:
         return await self._run() if started else self._link.status
 
     async def _start(self) -> bool:
-        starting = asyncio.ensure_future(guard_against_exit(self._service.start(self._link), "start()"))
+        starting = asyncio.ensure_future(guard_against_exit(self._process.start(self._link), "start()"))
         if not await self._finished_before_stop(starting):
             await _cancel(starting)
             return False
@@ -93,7 +90,7 @@ class _ServiceRunner:
         return True
 
     async def _run(self) -> int:
-        running = asyncio.ensure_future(guard_against_exit(self._service.run(), "run()"))
+        running = asyncio.ensure_future(guard_against_exit(self._process.run(), "run()"))
         receiving = asyncio.ensure_future(self._receive())
         try:
             if not await self._finished_before_stop(running):
@@ -113,21 +110,17 @@ class _ServiceRunner:
         """Stop; after another request meanwhile, stop again with its grace."""
         while True:
             self._stop_requested.clear()
-            stopping = asyncio.ensure_future(self._quiet_and_stop(self._grace))
+            stopping = asyncio.ensure_future(guard_against_exit(self._process.stop(self._grace), "stop()"))
             if await self._finished_before_stop(stopping):
                 return stopping.result()
             await _cancel(stopping)
-
-    async def _quiet_and_stop(self, grace: float) -> None:
-        await guard_against_exit(self._service.quiet(), "quiet()")
-        await guard_against_exit(self._service.stop(grace), "stop()")
 
     async def _receive(self) -> None:
         while True:
             message = await self._messages.get()
             try:
-                await guard_against_exit(self._service.receive(message), "receive()")
-            except Exception as error:  # noqa: BLE001 - the service's state is uncertain after any exception
+                await guard_against_exit(self._process.receive(message), "receive()")
+            except Exception as error:  # noqa: BLE001 - the state of the process is uncertain after any exception
                 log_exception(error)
                 self._link.tainted(f"could not take the message {message.get('type')!r}: {describe_exception(error)}")
 

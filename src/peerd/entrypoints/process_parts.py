@@ -1,0 +1,106 @@
+"""What the processes of all kinds are made of, from the payload of their plan."""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, cast
+
+from peerd.config.serialization import deserialize_section
+from peerd.config.settings import Settings
+from peerd.domain.error_report import ErrorHook
+from peerd.entrypoints.import_string import InvalidEntry, import_entry
+from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
+from peerd.runtime.observability.log_aggregation import FailureAggregator, SuccessAggregator
+from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_stream import REPORT_EVERY, report_lost_output
+from peerd.shared.connection import SharedConnection
+from peerd.shared.proxy import SharedClients
+from peerd.store.connection.database import Database
+
+
+class ProcessParts:
+    """The parts of a process that an entry point puts together.
+
+    Args:
+        payload: of its plan.
+        pool_size: connections of its database; None: [database] pool_size.
+
+    Attributes:
+        settings: the sections that the process gets.
+        kind: of the process, the name of its section.
+        events: what happens in it.
+        database: of the node.
+    """
+
+    def __init__(self, payload: Mapping[str, Any], pool_size: int | None = None) -> None:
+        self.settings = settings = decode_settings(payload)
+        self.kind = str(payload["kind"])
+        self.events = create_events(payload, settings)
+        require_opentelemetry(settings)
+        self.database = Database(settings.database.url, pool_size=pool_size or settings.database.pool_size)
+
+    def load_error_hook(self) -> ErrorHook | None:
+        """The hook of [errors], if there is one.
+
+        Raises:
+            InvalidEntry: it cannot be imported, or is no plain function.
+        """
+        entry = self.settings.errors.hook
+        return None if entry is None else load_error_hook(entry)
+
+    def make_shared_clients(self) -> SharedClients:
+        """The process's connection to the agent's shared clients, which connects at its first use; on the loop."""
+        return SharedClients(SharedConnection(self.settings.node.run_directory))
+
+
+def decode_settings(payload: Mapping[str, Any]) -> Settings:
+    return deserialize_section(payload["settings"], Settings)
+
+
+def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
+    """Return an event bus that writes the log, with many successes aggregated into a line unless the level is debug."""
+    log = configure_logging(
+        settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
+    )
+    listener: EventListener = FailureAggregator(LogEventListener(log))
+    if settings.logging.level != "debug":
+        listener = aggregator = SuccessAggregator(listener)
+        atexit.register(aggregator.flush)
+    events = EventBus(listener)
+    report_lost_output(
+        lambda error: events.emit(ComponentFailed(component="log", error=str(error), again_in=REPORT_EVERY))
+    )
+    return events
+
+
+def require_opentelemetry(settings: Settings) -> None:
+    """Check that the packages of the extra `otel` are installed, where they are used.
+
+    Raises:
+        InvalidEntry: one of them is not.
+    """
+    if settings.telemetry.opentelemetry:
+        try:
+            import_module("peerd.runtime.tracing.provider")
+        except ImportError as error:
+            problem = f"it requires OpenTelemetry ({error}); install peerd[otel]"
+            raise InvalidEntry("telemetry", "opentelemetry", problem) from error
+
+
+def load_error_hook(entry: str) -> ErrorHook:
+    """The function of an entry.
+
+    Raises:
+        InvalidEntry: it cannot be imported, or is no plain function.
+    """
+    found = import_entry("errors", entry)
+    if not callable(found):
+        raise InvalidEntry("errors", entry, f"is a {type(found).__name__}, not a function that takes a report")
+    if inspect.iscoroutinefunction(found):
+        raise InvalidEntry(
+            "errors", entry, "is a coroutine function; the hook is called in a thread, write a plain one"
+        )
+    return cast("ErrorHook", found)

@@ -1,0 +1,266 @@
+"""The shell of a process: what every process of a node does, round the service that makes its kind.
+
+    entry point ─ makes ─→ ProcessShell ─ leads ─→ Service
+
+A service runs tasks or a periodic worker, serves web or queue clients, or is the manager or the agent. The shell
+registers the process, writes its heartbeats, sends its alerts, reports its errors, answers with its limits, takes its
+messages, says when it is to be recycled, and ends it in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from peerd.domain.duration import format_duration
+from peerd.domain.error_report import ErrorHook, ErrorKind
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.runtime.observability.alert_detection import AlertEventListener
+from peerd.runtime.observability.error_reporting import ErrorReporter, report_uncaught
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
+from peerd.shell.registration import HEARTBEAT_INTERVAL, keep_heartbeat, register_under_node, retry_if_replacement
+from peerd.store.connection.database import Database
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.nodes import Node
+from peerd.store.nodes.processes import NO_CAPABILITIES, ProcessCapabilities, end_process
+
+CHECK_EVERY: Final = 1.0
+"""Seconds between two looks whether a process is to be recycled."""
+SPREAD: Final = 0.1
+"""Share by which the ages of processes differ, so that those that were started together are not recycled together."""
+RECORD_END_WITHIN: Final = 3.0
+"""Seconds that the record of a failed start may take."""
+
+
+class Service:
+    """What the processes of one kind do. Each object is used once.
+
+    The order is start → run, with `receive` for each frame of the master, → drain → close. `run` continues during
+    `drain` and `close`, and is cancelled after them. After a second request to stop, `drain` and `close` are cancelled
+    and called again, with no grace.
+    """
+
+    capabilities: ProcessCapabilities = NO_CAPABILITIES
+    """The queues and handlers that the process serves."""
+    heartbeat_every: float | None = HEARTBEAT_INTERVAL
+    """Seconds between two heartbeats of the process; None: the service writes them."""
+    limits: Mapping[str, float | None] = {}
+    """Bytes of `memory` and processors of `cpu`, above which the agent has the process replaced."""
+    options: Mapping[str, Any] = {}
+    """For user code, as `process.options`."""
+
+    async def register(self, shell: ProcessShell) -> tuple[Node, int]:
+        """Register the process; returns its node, and its id. The agent registers the node as well."""
+
+        def register() -> Awaitable[tuple[Node, int]]:
+            return asyncio.to_thread(register_under_node, shell.database, shell.link, self.capabilities)
+
+        return await retry_if_replacement(register, shell.link, shell.outages)
+
+    async def start(self, shell: ProcessShell) -> None:
+        """Become ready; an exception is a failed boot."""
+        raise NotImplementedError
+
+    async def run(self) -> None:
+        """Do the work. Returning ends the process for good, raising is a crash."""
+        raise NotImplementedError
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        """Handle a frame of the master, after the shell has handled it."""
+
+    async def drain(self, grace: float) -> None:
+        """Take no new work, and finish what runs within `grace` seconds."""
+        raise NotImplementedError
+
+    async def close(self, grace: float) -> None:
+        """Give back what the process holds, within the `grace` seconds that are left and a few more."""
+
+
+class ProcessShell:
+    """A process of a node, as a `SupervisedProcess`. Its service uses the attributes.
+
+    Args:
+        service: what the process does.
+        database: closed at the end.
+        events: what happens in the process.
+        client: a `Client` on the database, for user code.
+        error_hook: gets the errors of the process.
+        attach: called with the process before it is registered, for what else runs in it.
+    """
+
+    link: Link
+    process: ProcessContext
+    outages: OutageTracker
+    node: Node
+    """Where the process is registered, as `process_id`."""
+    process_id: int
+
+    def __init__(
+        self,
+        service: Service,
+        database: Database,
+        events: EventBus,
+        *,
+        client: Any = None,
+        error_hook: ErrorHook | None = None,
+        attach: Callable[[ProcessContext], object] = lambda _: None,
+    ) -> None:
+        self.service = service
+        self.database = database
+        self.events = events
+        self.client = client
+        self.node_is_ready = asyncio.Event()
+        """Set when all processes of the node are ready."""
+        self._error_hook = error_hook
+        self._error_reporter: ErrorReporter | None = None
+        self._attach = attach
+
+    async def start(self, link: Link) -> Mapping[str, object]:
+        """Register the process, and start its service."""
+        self.link = link
+        self._now = asyncio.get_running_loop().time
+        self._send_alerts()
+        self._report_errors()
+        self.outages = OutageTracker(self.events, self._now)
+        self.process = ProcessContext(link, self.events, options=self.service.options, client=self.client)
+        self.process.messenger.on(LIMITS_ACTION, lambda _: self.service.limits)
+        self._attach(self.process)
+        self.node, self.process_id = await self.service.register(self)
+        try:
+            await self.service.start(self)
+        except BaseException:
+            await self._record_failed_start()
+            raise
+        return {"process_id": self.process_id, "node_id": self.node.id}
+
+    async def run(self) -> None:
+        """Run the service, and write the heartbeats of the process meanwhile."""
+        heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
+        try:
+            await self.service.run()
+        except Exception as error:
+            await self._report_end(error)
+            raise
+        finally:
+            heartbeat.cancel()
+            await asyncio.wait([heartbeat])
+
+    async def receive(self, message: Mapping[str, Any]) -> None:
+        """Handle a frame of the master: the node is ready, a message of another process, or one for the service."""
+        if message.get("type") == "ready":
+            self.node_is_ready.set()
+        self.process.messenger.receive(message)
+        await self.service.receive(message)
+
+    async def stop(self, grace: float) -> None:
+        """Let what runs end within its grace, then give back what the process holds, and send its last reports."""
+        try:
+            await self._end_service(self._now() + grace)
+        except Exception as error:
+            await self._report_end(error)
+            raise
+        if self._error_reporter is not None:
+            await asyncio.to_thread(self._error_reporter.finish)
+        self._alerts.flush_suppressed()
+
+    async def _end_service(self, until: float) -> None:
+        self.process.draining.set()
+        await self.service.drain(self._left(until))
+        await self.process.finish(self._left(until))
+        await self.service.close(self._left(until))
+        self.database.close()
+
+    def _left(self, until: float) -> float:
+        return max(0.0, until - self._now())
+
+    async def _beat(self) -> None:
+        every = self.service.heartbeat_every
+        if every is not None:
+            await keep_heartbeat(self.database, self.process_id, self.outages, self.events, every)
+
+    async def _record_failed_start(self) -> None:
+        """Record the end of the process: without it the row says that it lives until the agent learns of its death."""
+        with suppress(TimeoutError, DatabaseUnavailable):
+            async with asyncio.timeout(RECORD_END_WITHIN):
+                await asyncio.to_thread(self.database.run, end_process, self.process_id, "it did not start")
+
+    # ---------------------------------------------------------------- alerts and errors
+
+    def _send_alerts(self) -> None:
+        """Send the alerts among the events of the process."""
+        loop = asyncio.get_running_loop()
+
+        def later(seconds: float, call: Callable[[], object]) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(loop.call_later, seconds, call)
+
+        self._alerts = AlertEventListener(self.link.alert, loop.time, later)
+        self.events.listen(self._alerts)
+
+    def _report_errors(self) -> None:
+        """Report the errors among the events of the process, and its uncaught exceptions, to the user's hook.
+
+        The agent reports that a process does not boot.
+        """
+        if self._error_hook is not None:
+            link = self.link
+            self._error_reporter = ErrorReporter(self._error_hook, self.events, node=link.node, slot=link.slot)
+            self.events.listen_with_exceptions(self._error_reporter)
+            report_uncaught(asyncio.get_running_loop(), self._error_reporter)
+
+    async def _report_end(self, error: Exception) -> None:
+        """Report the exception that ends the process, and wait a moment for the hook."""
+        if self._error_reporter is not None:
+            self._error_reporter.report_exception(ErrorKind.PROCESS, self.link.slot, error)
+            await asyncio.to_thread(self._error_reporter.finish)
+
+
+def spread_factor() -> float:
+    """A factor by which this process differs from others.
+
+    >>> 0.9 <= spread_factor() <= 1.1
+    True
+    """
+    return random.uniform(1 - SPREAD, 1 + SPREAD)
+
+
+class RecyclingCondition:
+    """Says when a process has done enough, or is old enough, to be replaced by a fresh one.
+
+    A process that uses too much memory or processor time is replaced by the agent, and has its grace and no more.
+
+    Args:
+        after: units of work; None: any number.
+        age: seconds, which are spread; None: any age.
+        count: gives the units that it has done.
+        describe: words their number, as the reason.
+    """
+
+    def __init__(
+        self, after: int | None, age: float | None, count: Callable[[], int], describe: Callable[[int], str]
+    ) -> None:
+        self._after = after
+        self._max_age = None if age is None else age * spread_factor()
+        self._count = count
+        self._describe = describe
+        self._now = asyncio.get_running_loop().time
+        self._started_at = self._now()
+
+    async def wait(self) -> str:
+        """Wait until it is met; return the reason."""
+        while (reason := self._find_reason()) is None:  # noqa: ASYNC110
+            await asyncio.sleep(CHECK_EVERY)
+        return reason
+
+    def _find_reason(self) -> str | None:
+        done, age = self._count(), self._now() - self._started_at
+        if self._after is not None and done >= self._after:
+            return self._describe(done)
+        if self._max_age is not None and age >= self._max_age:
+            return f"it is {format_duration(round(age))} old (recycle_age)"
+        return None
