@@ -19,7 +19,7 @@ from peerd import Client, Job
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import Broadcast
 from peerd.doorbell.datagram import ALL_NODES, Signer, encode_text
-from peerd.doorbell.wake_up_socket import SOCKET_PREFIX
+from peerd.doorbell.wake_ups import SOCKET_PREFIX
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

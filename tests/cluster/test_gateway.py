@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import sqlalchemy as sa
 
-from peerd.gateway.wake_ups import RUNG_POLL_EVERY
+from peerd.gateway.service import RUNG_POLL_EVERY
 from peerd.store.schema.tables import tasks
 from peerd.supervision.control import control_client
 from peerd.testing import eventually

@@ -50,7 +50,7 @@ from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
 from peerd.work.attempts.outcome_writer import OutcomeWriter
 from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.limited_polling import LimitedPolling
+from peerd.work.claims.polling import LimitedPolling
 from peerd.work.claims.task_fetcher import TaskFetcher
 from peerd.work.claims.toucher import Toucher
 from peerd.work.task_worker import DeclaredHandlerAdapter

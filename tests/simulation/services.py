@@ -12,7 +12,7 @@ from unittest.mock import patch
 from peerd.agent.service import AgentService
 from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings
 from peerd.domain.ring import Ring
-from peerd.gateway import operation_queue, reconciliation, wake_ups
+from peerd.gateway import operation_queue, reconciliation
 from peerd.gateway import service as gateway_service
 from peerd.gateway.batches import Batch, GroupCommitter
 from peerd.gateway.operations import Holder
@@ -99,7 +99,7 @@ def patched_for_simulation() -> Iterator[None]:
         patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
         patch.object(gateway_service, "Notifier", SimulatedNotifier),
-        patch.object(wake_ups, "POLL_EVERY", CLIENT_POLL_EVERY),
+        patch.object(gateway_service, "POLL_EVERY", CLIENT_POLL_EVERY),
         patch.object(reconciliation, "EVERY", RECONCILE_EVERY),
     ):
         yield

@@ -18,7 +18,7 @@ from peerd.domain.errors import RequestFailed
 from peerd.runtime.observability.events import EventBus
 from peerd.web import create_app
 from peerd.web.access.authentication import Authenticate
-from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
+from peerd.web_server.app_state import NODE_ACCESS_STATE, NodeAccess
 from peerd.web_server.server import WebServer
 
 PASSWORD = "correct horse battery"

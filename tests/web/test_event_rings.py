@@ -14,7 +14,7 @@ import pytest
 
 from peerd import Client
 from peerd.domain.ring import ClaimRevoked, NodeRequested, Ring, TasksAvailable
-from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import RING_ACTION, ProcessContext
 from peerd.testing import eventually_async
@@ -23,8 +23,8 @@ from peerd.web.events.hub import EventHub
 from peerd.web.events.messages import EventFilter, EventKind
 from peerd.web.events.viewer import Viewer
 from peerd.web.reading_pauses import REST, ReadingPauses
-from peerd.web_server.ring_subscriptions import RingSubscriptions
-from tests.unit.work.test_wake_ups import AGENT, WORKER, FakeLink
+from peerd.web_server.app_state import RingSubscriptions
+from tests.unit.work.test_rung_polling import AGENT, WORKER, FakeLink
 
 ME = os.getpid()
 AN_HOUR = 3600.0

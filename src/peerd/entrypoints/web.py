@@ -24,7 +24,7 @@ def web(payload: Mapping[str, Any]) -> ProcessShell:
     settings, events, database = parts.settings, parts.events, parts.database
     given = settings.web[parts.kind]
     require_server(parts.kind, given.app)
-    from peerd.web_server.node_access import NodeAccess  # noqa: PLC0415 - only where the extra is installed
+    from peerd.web_server.app_state import NodeAccess  # noqa: PLC0415 - only where the extra is installed
     from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
 
     app = load_app(parts.kind, given)

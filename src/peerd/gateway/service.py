@@ -9,12 +9,13 @@ from typing import Final
 
 from peerd.config.settings import GatewaySettings, QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.ring import Ring, TasksAvailable
 from peerd.doorbell.notifier import Notifier
+from peerd.doorbell.wake_ups import RingReceiver
 from peerd.gateway.engine import Engine, EngineOptions
 from peerd.gateway.operations import Holder
 from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
-from peerd.gateway.wake_ups import RingReceiver
 from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.tls import server_tls
@@ -22,6 +23,10 @@ from peerd.shell.process_shell import ProcessShell, Service
 from peerd.shell.registration import HEARTBEAT_INTERVAL
 from peerd.store.nodes.processes import end_process
 
+POLL_EVERY: Final = 1.0
+"""Seconds between two polls for waiting clients where the doorbell does not work."""
+RUNG_POLL_EVERY: Final = 10.0
+"""The same while it works."""
 FINISH_WITHIN: Final = 3.0
 """Seconds that the release of the last reservations may take."""
 
@@ -60,10 +65,11 @@ class GatewayService(Service):
         tls = server_tls(settings.tls_certificate, settings.tls_key)
         self._notifier = Notifier(shell.database, self._secret)
         holder = Holder(node.id, node.incarnation, shell.process_id, round(settings.default_ttr))
-        options = EngineOptions(queues=self._queues)
+        options = EngineOptions(queues=self._queues, poll_every=POLL_EVERY)
         self._engine = Engine(shell.database, holder, options, self._notifier.ring, shell.events, shell.outages)
         self._engine.start()
-        self._rings = RingReceiver(shell.process, self._engine, self._run_directory)
+        self._rings = RingReceiver(shell.process, self._on_ring, self._on_doorbell_status)
+        self._rings.open(self._run_directory)
         state = GatewayState(self._engine, gateway_options(settings))
         self._server = GatewayServer(state, shell.events, tls)
         self._server.start(list(link.sockets.values()))
@@ -102,6 +108,14 @@ class GatewayService(Service):
             self._rings.close()
             self._engine.close()
             await asyncio.to_thread(self._notifier.close)
+
+    def _on_ring(self, ring: Ring) -> None:
+        if isinstance(ring, TasksAvailable):
+            self._engine.on_ring(ring.queues)
+
+    def _on_doorbell_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
+        self._engine.poll_every = RUNG_POLL_EVERY if works else POLL_EVERY
+        self._engine.on_ring(())
 
 
 def _samples(kind: str, state: GatewayState, notifier: Notifier) -> Iterable[Sample]:

@@ -10,8 +10,7 @@ from peerd.config.settings import WebSettings
 from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.process import exit_codes
 from peerd.shell.process_shell import ProcessShell, RecyclingCondition, Service, spread_factor
-from peerd.web_server.node_access import NODE_ACCESS_STATE, NodeAccess
-from peerd.web_server.ring_subscriptions import RINGS_STATE, RingSubscriptions
+from peerd.web_server.app_state import NODE_ACCESS_STATE, RINGS_STATE, NodeAccess, RingSubscriptions
 from peerd.web_server.server import WebServer
 
 END_WITHIN: Final = 3.0

@@ -17,7 +17,7 @@ from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.processes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer
 from peerd.work.attempts.stack_reporter import StackReporter
-from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.claims.polling import RungPolling
 from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.logs.line_writer import LineWriter
 from peerd.work.runner_metrics import runner_samples
@@ -81,7 +81,6 @@ class TaskService(WorkerService[TaskWorker]):
         await self._worker.setup()
         settings, link, claimer = self._worker.settings, shell.link, self._make_claimer()
         may_lag = await asyncio.to_thread(shell.database.may_lag)
-        self._wake_ups = WakeUpReceiver(shell.process, settings, may_lag=may_lag)
         self._runner = runner = Runner(
             self._worker,
             shell.database,
@@ -93,10 +92,10 @@ class TaskService(WorkerService[TaskWorker]):
             lines=self._start_writing_lines(),
         )
         runner.stuck = self._replace_process
-        runner.poll_every = self._wake_ups.poll_every
-        self._wake_ups.set_runner(runner)
+        self._polling = RungPolling(runner, shell.process, settings, may_lag=may_lag)
+        runner.poll_every = self._polling.poll_every
         if link.run_directory is not None:
-            self._wake_ups.listen(link.run_directory)
+            self._polling.rings.open(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
         link.on_urgent_request(STACK_ACTION, StackReporter(runner.executor_slots, link.slot, link.pid).answer)
         if self._statistics is not None:
@@ -127,7 +126,7 @@ class TaskService(WorkerService[TaskWorker]):
         """Tear the user's worker down, and write the last counts and lines; once, also after a second stop."""
         if not self._is_closing:
             self._is_closing = True
-            self._wake_ups.close()
+            self._polling.rings.close()
             await self._stop_statistics()
             await self._worker.teardown()
             if self._line_writer is not None:

@@ -28,7 +28,7 @@ from peerd.domain.ring import (
     TaskScheduled,
 )
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
-from peerd.doorbell.wake_up_socket import WakeUpSocket
+from peerd.doorbell.wake_ups import WakeUpSocket
 from peerd.runtime.messages.addressing import Peer, Target
 from peerd.runtime.messages.delivery import Delivery
 from peerd.runtime.observability.events import Event, EventBus, RingsRejected

@@ -26,7 +26,7 @@ from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, Process
 from peerd.testing.waiting import eventually_async
 from tests.support.exposition import by_series, parse_openmetrics, parse_text, series
 from tests.support.rows import rows
-from tests.unit.work.test_wake_ups import FakeLink
+from tests.unit.work.test_rung_polling import FakeLink
 
 FINISHED = "peerd_tasks_finished_total"
 RESCUES = "peerd_rescues_total"

@@ -7,7 +7,7 @@ from peerd.store.outcomes.recording import ClaimId
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
 from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.limited_polling import LimitedPolling
+from peerd.work.claims.polling import LimitedPolling
 from tests.support.manual_clock import ManualClock
 from tests.support.rows import rows
 

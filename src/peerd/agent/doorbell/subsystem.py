@@ -36,7 +36,7 @@ from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import NotificationVerifier, Verifier
 from peerd.doorbell.endpoints import Endpoint, nodes_without_endpoint, parse_endpoint, write_endpoint
 from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport, Transport
-from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.messages.addressing import WEB_ROLE
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger

@@ -7,7 +7,7 @@ from starlette.types import Scope
 from peerd.config.settings import AccessSettings
 from peerd.operate.client import Client
 from peerd.web.access.authentication import Authenticate
-from peerd.web_server.node_access import node_access
+from peerd.web_server.app_state import node_access
 
 
 class AppAccess:

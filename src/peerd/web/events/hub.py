@@ -14,7 +14,7 @@ from peerd.web.events.messages import EventFilter, EventKind, last_number
 from peerd.web.events.readers import READERS
 from peerd.web.events.topic import Topic
 from peerd.web.events.viewer import Viewer
-from peerd.web_server.ring_subscriptions import RingSubscriptions
+from peerd.web_server.app_state import RingSubscriptions
 
 MAX_VIEWERS: Final = 200
 """Streams of a process."""

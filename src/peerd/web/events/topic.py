@@ -10,7 +10,7 @@ from peerd.web.events.messages import KINDS_READ_IN_PART, EventKind, EventMessag
 from peerd.web.events.readers import TopicReader, gone_message
 from peerd.web.events.viewer import Viewer
 from peerd.web.reading_pauses import ReadingPauses
-from peerd.web_server.ring_subscriptions import RingSubscriptions
+from peerd.web_server.app_state import RingSubscriptions
 
 
 class Topic:

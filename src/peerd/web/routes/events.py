@@ -19,7 +19,7 @@ from peerd.web.events.response import EventStream
 from peerd.web.fields import MAX_ID, RequestBody
 from peerd.web.problems import documented, problem_response
 from peerd.web.routes.task_models import Queue
-from peerd.web_server.ring_subscriptions import ring_subscriptions
+from peerd.web_server.app_state import ring_subscriptions
 
 router = APIRouter(prefix="/events", tags=["events"])
 RETRY_AFTER: Final = "10"

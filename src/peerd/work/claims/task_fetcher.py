@@ -8,7 +8,7 @@ the others go on, so a crash does not cost the cluster all its slots. A process 
 ``process=True`` starts one, would need less state here, but cannot run every task: a coroutine, a `TaskWorker` and
 whatever uses ``ctx.process`` need the worker's own process.
 
-Tasks that count for a limit are claimed apart, see `peerd.work.claims.limited_polling`.
+Tasks that count for a limit are claimed apart, see `peerd.work.claims.polling`.
 
 After an empty poll the process first reads what is claimable, in one statement that writes nothing, and claims what it
 finds. After a ring it claims at once and reads if that found nothing, because the read takes as long as the claim;
@@ -36,7 +36,7 @@ from peerd.store.take.claimer import Claimer, ClaimMutex, ClaimResult
 from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
 from peerd.store.take.quarantined import should_empty_for_quarantined
 from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.limited_polling import LimitedPolling
+from peerd.work.claims.polling import LimitedPolling
 
 QUARANTINE_CHECK_EVERY: Final = 1.0
 """Seconds between two checks for quarantined tasks."""

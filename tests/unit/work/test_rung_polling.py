@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
-from peerd.doorbell.wake_up_socket import WakeUpSender
+from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.testing import eventually_async
-from peerd.work.claims import wake_ups
-from peerd.work.claims.wake_ups import WakeUpReceiver
+from peerd.work.claims import polling
+from peerd.work.claims.polling import RungPolling
 from peerd.work.worker import EffectiveWorkerSettings
 
 AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
@@ -51,8 +51,7 @@ class Harness:
         self.runner = FakeRunner()
         self.process = ProcessContext(FakeLink(), EventBus())
         settings = EffectiveWorkerSettings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
-        self.wake_ups = WakeUpReceiver(self.process, settings, may_lag=may_lag)
-        self.wake_ups.set_runner(cast("Any", self.runner))
+        self.polling = RungPolling(cast("Any", self.runner), self.process, settings, may_lag=may_lag)
         self.processes_are(AGENT, WORKER)
 
     def processes_are(self, *peers: Mapping[str, Any]) -> None:
@@ -73,30 +72,30 @@ async def harness() -> Harness:
 
 
 async def test_rings_come_by_the_socket_and_without_one_as_messages(harness: Harness, tmp_path: Path) -> None:
-    harness.wake_ups.listen(tmp_path)
+    harness.polling.rings.open(tmp_path)
     agent = WakeUpSender(tmp_path)
     agent.open()
     assert agent.send(os.getpid(), TasksAvailable(("others",)))
     assert agent.send(os.getpid(), TasksAvailable(("mail",)))
     await eventually_async(lambda: harness.runner.rung == 1)
-    harness.wake_ups.close()
+    harness.polling.rings.close()
     assert not agent.send(os.getpid(), TasksAvailable(("mail",)))
     agent.close()
     without_socket = Harness()
-    without_socket.wake_ups.listen(tmp_path / "there is no such folder")
+    without_socket.polling.rings.open(tmp_path / "there is no such folder")
     await without_socket.ring(TasksAvailable(("mail",)))
     assert without_socket.runner.rung == 1
-    without_socket.wake_ups.close()
+    without_socket.polling.rings.close()
 
 
 async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wake_ups, "SECOND_POLL_AFTER", 0.02)
+    monkeypatch.setattr(polling, "SECOND_POLL_AFTER", 0.02)
     with_one = Harness(may_lag=False)
     await with_one.ring(TasksAvailable())
     for _ in range(5):
         await harness.ring(TasksAvailable())
     await eventually_async(lambda: harness.runner.rung > 5)
-    assert harness.wake_ups._second_poll is None, "no further poll is scheduled"
+    assert harness.polling._second_poll is None, "no further poll is scheduled"
     assert with_one.runner.rung == 1
 
 
@@ -108,18 +107,18 @@ async def test_rings_for_its_own_queues_cause_a_poll_and_revoked_claims_a_check(
     assert (harness.runner.checked_claims, harness.runner.rung) == ([frozenset({3, 5})], 2)
     await harness.ring(TasksAvailable(), sender=WORKER)
     harness.receive(DOORBELL_ACTION, {"works": True}, sender=WORKER)
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (2, 1.0)
+    assert (harness.runner.rung, harness.polling.poll_every()) == (2, 1.0)
 
 
 async def test_it_polls_less_while_the_agent_that_reported_a_working_doorbell_lives(harness: Harness) -> None:
-    assert harness.wake_ups.poll_every() == 1.0
+    assert harness.polling.poll_every() == 1.0
     harness.receive(DOORBELL_ACTION, {"works": True})
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (0, 10.0)
+    assert (harness.runner.rung, harness.polling.poll_every()) == (0, 10.0)
     harness.receive(DOORBELL_ACTION, {"works": False})
-    assert (harness.runner.rung, harness.wake_ups.poll_every()) == (1, 1.0), "a long pause is ended"
+    assert (harness.runner.rung, harness.polling.poll_every()) == (1, 1.0), "a long pause is ended"
     harness.receive(DOORBELL_ACTION, {"works": True})
     for peers in ((WORKER,), (WORKER, {**AGENT, "pid": 70, "generation": 2})):
         harness.processes_are(*peers)
-        assert harness.wake_ups.poll_every() == 1.0
+        assert harness.polling.poll_every() == 1.0
     harness.receive(DOORBELL_ACTION, {"works": True}, sender={**AGENT, "pid": 70, "generation": 2})
-    assert harness.wake_ups.poll_every() == 10.0
+    assert harness.polling.poll_every() == 10.0

@@ -1,24 +1,37 @@
-"""Rings of the doorbell in a web process, for what its app reads while it has viewers."""
+"""What the app of a web process finds in the state of a request beside its process: [access], and the rings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
+from msgspec import Struct
 
+from peerd.config.settings import AccessSettings
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
-from peerd.doorbell.wake_up_socket import WakeUpSocket
-from peerd.runtime.messages.inbox import Message
-from peerd.runtime.process.process_context import RING_ACTION, ProcessContext
+from peerd.doorbell.wake_ups import RingReceiver
+from peerd.runtime.process.process_context import ProcessContext
 
+NODE_ACCESS_STATE: Final = "peerd_access"
+"""The key of `scope["state"]` under which the app finds the `NodeAccess`."""
 RINGS_STATE: Final = "peerd_rings"
 """The key of `scope["state"]` under which the app finds the `RingSubscriptions`."""
 
 OnRing = Callable[[tuple[str, ...]], object]
 """Called on the event loop with the queues whose tasks have changed; with none if it may be any."""
+
+
+class NodeAccess(Struct, frozen=True):
+    """[access]."""
+
+    settings: AccessSettings
+
+
+def node_access(state: Mapping[str, Any]) -> NodeAccess | None:
+    """What the web process has put into the state; None in another server."""
+    found = state.get(NODE_ACCESS_STATE)
+    return found if isinstance(found, NodeAccess) else None
 
 
 class RingSubscriptions:
@@ -30,29 +43,28 @@ class RingSubscriptions:
     """
 
     def __init__(self, process: ProcessContext, run_directory: Path) -> None:
+        self._run_directory = run_directory
         self._subscribed: list[OnRing] = []
-        self._wake_up_socket = WakeUpSocket(run_directory, self._on_tasks_available)
-        process.messenger.on(RING_ACTION, self._on_message)
+        self._rings = RingReceiver(process, self._on_ring)
 
     def subscribe(self, on_ring: OnRing) -> None:
-        """Call a function for each ring from now on."""
+        """Call a function for each ring from now on; readings that need no ring find the same, a little later."""
         if not self._subscribed:
-            with suppress(OSError):  # the readings that need no ring find the same, a little later
-                self._wake_up_socket.open()
+            self._rings.open(self._run_directory)
         self._subscribed.append(on_ring)
 
     def unsubscribe(self, on_ring: OnRing) -> None:
         """Call it no more."""
         self._subscribed.remove(on_ring)
         if not self._subscribed:
-            self._wake_up_socket.close()
+            self._rings.close()
 
-    def _on_tasks_available(self, available: TasksAvailable) -> None:
-        self._call(available.queues)
-
-    def _on_message(self, message: Message) -> None:
-        if message.sender.role == "agent" and isinstance(msgspec.convert(message.data, Ring), ClaimRevoked):
-            self._call(())
+    def _on_ring(self, ring: Ring) -> None:
+        match ring:
+            case TasksAvailable(queues):
+                self._call(queues)
+            case ClaimRevoked():
+                self._call(())
 
     def _call(self, queues: tuple[str, ...]) -> None:
         for on_ring in list(self._subscribed):

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from peerd.domain.ring import MAX_QUEUES, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.notifier import Notifier
-from peerd.doorbell.wake_up_socket import SOCKET_PREFIX, WakeUpSender, WakeUpSocket
+from peerd.doorbell.wake_ups import SOCKET_PREFIX, WakeUpSender, WakeUpSocket
 from peerd.store.connection.database import Database
 from peerd.testing import eventually_async
 

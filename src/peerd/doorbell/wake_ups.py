@@ -1,4 +1,4 @@
-"""The last step of a ring: from the agent to the worker processes of its node, by a datagram socket of each.
+"""The last step of a ring: from the agent to the other processes of its node, by a datagram socket of each.
 
 A message would pass the master and five threads that wake up one after the other, which took 2 of the 8 ms in which an
 idle node begins a task; so rings have this way of their own. The socket is in the run directory and belongs to the
@@ -11,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from peerd.domain.ring import TasksAvailable
+from peerd.domain.ring import Ring, TasksAvailable
+from peerd.runtime.messages.inbox import Message
+from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.runtime.unix_socket_path import short_socket_directory
 
 SOCKET_PREFIX: Final = "wake-up."
@@ -30,7 +32,7 @@ MAX_READS_PER_TURN: Final = 16
 
 
 class WakeUpSocket:
-    """The receiving end, in a worker process; `on_ring` is called on the event loop."""
+    """The receiving end, in a process that claims or shows tasks; `on_ring` is called on the event loop."""
 
     def __init__(self, run_directory: Path, on_ring: Callable[[TasksAvailable], object]) -> None:
         self._on_ring = on_ring
@@ -71,6 +73,63 @@ class WakeUpSocket:
                 ring = receiver.recv(MAX_WAKE_UP_BYTES)
                 with suppress(msgspec.DecodeError):
                     self._on_ring(msgspec.json.decode(ring, type=TasksAvailable))
+
+
+class RingReceiver:
+    """Receives the rings of the agent in another process of its node.
+
+    Rings about available tasks come by the wake-up socket while it is open; others, and these to a process that has
+    none, come as messages.
+
+    Args:
+        process: the process.
+        on_ring: called on the event loop with each ring; plain, or `async` for those that come as messages.
+        on_status: called when the agent says whether the doorbell works.
+    """
+
+    def __init__(
+        self,
+        process: ProcessContext,
+        on_ring: Callable[[Ring], Awaitable[None] | None],
+        on_status: Callable[[bool], object] = lambda _: None,
+    ) -> None:
+        self._messenger = process.messenger
+        self._on_ring = on_ring
+        self._on_status = on_status
+        self._wake_up_socket: WakeUpSocket | None = None
+        self._reporting_agent: int | None = None
+        """Process id of the agent that reported a working doorbell."""
+        self._messenger.on(RING_ACTION, self._on_ring_message)
+        self._messenger.on(DOORBELL_ACTION, self._on_status_message)
+
+    def open(self, run_directory: Path) -> None:
+        """Listen on a wake-up socket, if one can be made in the run directory of the node."""
+        wake_up_socket = WakeUpSocket(run_directory, self._on_ring)
+        with suppress(OSError):
+            wake_up_socket.open()
+            self._wake_up_socket = wake_up_socket
+
+    def close(self) -> None:
+        """Remove the wake-up socket."""
+        if self._wake_up_socket is not None:
+            self._wake_up_socket.close()
+
+    @property
+    def doorbell_works(self) -> bool:
+        """Whether the agent that reported a working doorbell lives."""
+        agent = self._messenger.agent
+        return agent is not None and agent.pid == self._reporting_agent
+
+    def _on_ring_message(self, message: Message) -> Awaitable[None] | None:
+        if message.sender.role != "agent":
+            return None
+        return self._on_ring(msgspec.convert(message.data, Ring))
+
+    def _on_status_message(self, message: Message) -> None:
+        if message.sender.role == "agent":
+            works = bool(message.data["works"])
+            self._reporting_agent = message.sender.pid if works else None
+            self._on_status(works)
 
 
 class WakeUpSender:

@@ -1,18 +1,22 @@
-"""When to make a limited claim: which queue, whether before plain claims, and when to retry one that brought nothing.
-
-Tasks that have a limit key or are in a limited queue are claimed apart from all others
-(`peerd.store.limits.turns`). A backlog check says which queues have such tasks, and of what priority. It is
-made when there is nothing else to claim, and now and then while there is; so a process whose queues have neither keys
-nor limits has one statement more in many. Checking before every claim would need no state here, and a statement each.
-"""
+"""When a worker process polls, and when it makes a limited claim."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from peerd.domain.backoff import exponential_backoff
+from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
+from peerd.doorbell.wake_ups import RingReceiver
+from peerd.runtime.process.process_context import ProcessContext
+from peerd.work.worker import EffectiveWorkerSettings
 
+if TYPE_CHECKING:
+    from peerd.work.task_runner import Runner
+
+SECOND_POLL_AFTER: Final = 0.1
+"""Seconds between the poll that a ring causes and a second one, where a server may lag behind another."""
 CHECK_EVERY: Final = 0.03
 """Seconds between two checks while there is something else to claim: less than the first pause of an idle process."""
 MAX_CHECK_PAUSE: Final = 0.5
@@ -23,8 +27,57 @@ FIRST_RETRY_PAUSE: Final = 0.05
 """Seconds from a limited claim that brought nothing until the next one; doubled at each further one."""
 
 
+class RungPolling:
+    """Has a process poll at once after a ring, and less often while the doorbell works.
+
+    `may_lag` is whether the server that is read may lack for a moment what another one has committed.
+    """
+
+    def __init__(
+        self, runner: Runner, process: ProcessContext, settings: EffectiveWorkerSettings, *, may_lag: bool = True
+    ) -> None:
+        self._runner = runner
+        self._settings = settings
+        self._queues = frozenset(settings.queues)
+        self._may_lag = may_lag
+        self._second_poll: asyncio.TimerHandle | None = None
+        self.rings = RingReceiver(process, self._on_ring, self._on_status)
+
+    def poll_every(self) -> float:
+        """Seconds between two polls at the most."""
+        every = self._settings.poll_every
+        return max(every, self._settings.rung_poll_every) if self.rings.doorbell_works else every
+
+    def _on_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
+        if not works:
+            self._runner.ring()  # its pause may be a long one
+
+    def _on_ring(self, ring: Ring) -> Awaitable[None] | None:
+        match ring:
+            case TasksAvailable(queues) if not queues or not self._queues.isdisjoint(queues):
+                self._poll()
+            case ClaimRevoked(tasks):
+                return self._runner.check_claims(frozenset(tasks))
+        return None
+
+    def _poll(self) -> None:
+        self._runner.ring()
+        if self._may_lag and self._second_poll is None:
+            self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again)
+
+    def _poll_again(self) -> None:
+        self._second_poll = None
+        self._runner.ring()
+
+
 class LimitedPolling:
-    """The limited claims of one process.
+    """When to make a limited claim: which queue, whether before plain claims, and when to retry one without a task.
+
+    Tasks that have a limit key or are in a limited queue are claimed apart from all others
+    (`peerd.store.limits.limited_claim`). A backlog check says which queues have such tasks, and of what priority. It is
+    made when there is nothing else to claim, and now and then while there is; so a process whose queues have neither
+    keys nor limits has one statement more in many. Checking before every claim would need no state here, and a
+    statement each.
 
     `max_pause` returns the seconds at the most between two limited claims that bring nothing.
     """
