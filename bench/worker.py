@@ -27,7 +27,7 @@ from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_aggregation import SuccessAggregator
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
-from peerd.runtime.process import gc_tuning
+from peerd.runtime.process import interpreter
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.shell.telemetry import ProcessTelemetry
 from peerd.store.connection.database import Database
@@ -217,7 +217,7 @@ class _Running:
         return threads.PeriodicThread(writer.round)
 
     async def __aenter__(self) -> Self:
-        gc_tuning.freeze_and_enable_gc()
+        interpreter.freeze_and_enable_gc()
         if self._database.is_single_writer:
             threads.shorten_switch_interval()
         self._task = asyncio.create_task(self._runner.run())

@@ -51,14 +51,12 @@ if TYPE_CHECKING:
     from peerd.operate.task_filter import TaskFilter
     from peerd.runtime.launch import ResourceLimits, launch_command
     from peerd.runtime.messages.addressing import Peer, Target
-    from peerd.runtime.messages.delivery import Delivery
     from peerd.runtime.messages.inbox import Message
-    from peerd.runtime.messages.messenger import Messenger
+    from peerd.runtime.messages.messenger import Delivery, Messenger
     from peerd.runtime.process.process_context import ProcessContext
     from peerd.schedules.context import ScheduleContext
-    from peerd.shared.client import SharedClient
-    from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
-    from peerd.shared.subscription import Subscription, Update
+    from peerd.shared.client import SharedClient, Subscription, Update
+    from peerd.shared.protocol import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
     from peerd.work.context import Context
     from peerd.work.handlers import Queue
     from peerd.work.task_worker import TaskWorker
@@ -67,7 +65,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Actor": "peerd.domain.access",
     "Agent": "peerd.agent.agent",
-    "AgentLost": "peerd.shared.errors",
+    "AgentLost": "peerd.shared.protocol",
     "Attempt": "peerd.domain.task",
     "BulkBury": "peerd.domain.bulk",
     "BulkCancel": "peerd.domain.bulk",
@@ -83,7 +81,7 @@ _HOMES = {
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
-    "Delivery": "peerd.runtime.messages.delivery",
+    "Delivery": "peerd.runtime.messages.messenger",
     "ErrorReport": "peerd.domain.error_report",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
@@ -99,7 +97,7 @@ _HOMES = {
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
     "NotPermitted": "peerd.domain.errors",
-    "NotShared": "peerd.shared.errors",
+    "NotShared": "peerd.shared.protocol",
     "Peer": "peerd.runtime.messages.addressing",
     "PeerdError": "peerd.domain.errors",
     "ProcessContext": "peerd.runtime.process.process_context",
@@ -111,20 +109,20 @@ _HOMES = {
     "Right": "peerd.domain.access",
     "Role": "peerd.domain.access",
     "ScheduleContext": "peerd.schedules.context",
-    "SharedCallFailed": "peerd.shared.errors",
-    "SharedCallTimedOut": "peerd.shared.errors",
+    "SharedCallFailed": "peerd.shared.protocol",
+    "SharedCallTimedOut": "peerd.shared.protocol",
     "SharedClient": "peerd.shared.client",
-    "SharedError": "peerd.shared.errors",
+    "SharedError": "peerd.shared.protocol",
     "Snooze": "peerd.domain.outcome",
     "Status": "peerd.domain.lifecycle",
-    "Subscription": "peerd.shared.subscription",
+    "Subscription": "peerd.shared.client",
     "Target": "peerd.runtime.messages.addressing",
     "Task": "peerd.domain.task",
     "TaskFilter": "peerd.operate.task_filter",
     "TaskNotFound": "peerd.domain.errors",
     "TaskWorker": "peerd.work.task_worker",
     "Undeliverable": "peerd.domain.errors",
-    "Update": "peerd.shared.subscription",
+    "Update": "peerd.shared.client",
     "Worker": "peerd.work.worker",
     "launch_command": "peerd.runtime.launch",
     "parse_duration": "peerd.domain.duration",

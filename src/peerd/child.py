@@ -20,8 +20,8 @@ from typing import Any, cast
 
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.observability.log_stream import protect_output
-from peerd.runtime.process import exit_codes, gc_tuning
-from peerd.runtime.process.import_path import add_project_folder, blocked_import
+from peerd.runtime.process import exit_codes
+from peerd.runtime.process.interpreter import add_project_folder, blocked_import, disable_gc, freeze_and_enable_gc
 from peerd.runtime.process.life import SupervisedProcess, run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.runtime.process.process_tree import die_with_parent
@@ -35,7 +35,7 @@ def main(fd: int, master: int) -> int:
     if not die_with_parent(signal.SIGTERM, master):
         return exit_codes.MASTER_LOST
     faulthandler.enable()
-    gc_tuning.disable_gc()
+    disable_gc()
     plan: Mapping[str, Any] | None = receive(master_socket)
     if plan is None:
         return exit_codes.MASTER_LOST
@@ -82,7 +82,7 @@ def _run_process(plan: Mapping[str, Any], link: Link) -> int:
         log_boot_failure(error)
         link.send({"type": "boot-failed", "error": f"cannot load {plan['entry']}: {describe_exception(error)}"})
         return exit_codes.BOOT_FAILED
-    gc_tuning.freeze_and_enable_gc()
+    freeze_and_enable_gc()
     try:
         return asyncio.run(run_until_end(process, link))
     except (SystemExit, KeyboardInterrupt) as error:

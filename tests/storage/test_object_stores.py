@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.files import FileClass
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name

@@ -21,7 +21,7 @@ from peerd.domain.file_errors import (
     InvalidFile,
 )
 from peerd.domain.files import DiskState, FileClass
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.store.connection.database import Database
 from peerd.store.files import access_keys, buckets, classes, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies

@@ -12,8 +12,7 @@ import pytest
 
 from peerd import Client
 from peerd.agent.alerts import recorder as module
-from peerd.agent.alerts.recorder import AlertRecorder
-from peerd.agent.alerts.report_buffer import ReportBuffer
+from peerd.agent.alerts.recorder import AlertRecorder, ReportBuffer
 from peerd.agent.components import ComponentSupervisor
 from peerd.domain.alert import Alert
 from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, OF_STORAGE, AlertReport, reports_of

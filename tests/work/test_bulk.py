@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from peerd.domain.bulk import BulkAction, BulkCancel, BulkRetry
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
-from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.store.bulk.creating import create_bulk

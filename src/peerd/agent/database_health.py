@@ -1,8 +1,9 @@
-"""Reports what slows the database, such as a transaction that was left open."""
+"""Reports what slows the database, such as a transaction that was left open, and an outage that lasts."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +13,15 @@ from sqlalchemy.engine import Connection
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.diagnostics import Finding, examine_slowdowns
-from peerd.runtime.observability.events import DatabaseSlowdownDetected, EventBus
+from peerd.runtime.observability.events import (
+    DatabaseAway,
+    DatabaseBack,
+    DatabaseOutageEnded,
+    DatabaseOutageStarted,
+    DatabaseSlowdownDetected,
+    Event,
+    EventBus,
+)
 from peerd.runtime.process.link import Link
 from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import is_member
@@ -66,3 +75,46 @@ def is_first_node(connection: Connection, node: str) -> bool:
     """Whether this is the first of the active nodes, which does for all what one node should do."""
     first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
     return bool(connection.execute(first).scalar() == node)
+
+
+REPORT_AFTER: Final = 15.0
+"""Seconds."""
+
+
+class OutageReporter:
+    """Listens to an agent's events: emits `DatabaseAway` when an outage has lasted, and `DatabaseBack` at its end.
+
+    A failover of some seconds needs no person.
+    """
+
+    def __init__(self, events: EventBus, after: float = REPORT_AFTER) -> None:
+        self._events = events
+        self._after = after
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_reported = False
+
+    def accepts(self, kind: type[Event]) -> bool:
+        """Whether it listens to events of a kind."""
+        return kind in {DatabaseOutageStarted, DatabaseOutageEnded}
+
+    def __call__(self, event: Event) -> None:
+        """Take an event, on whatever thread it was emitted."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._take, event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case DatabaseOutageStarted() if self._timer is None:
+                self._timer = self._loop.call_later(self._after, self._report, event.reason)
+            case DatabaseOutageEnded():
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+                if self._is_reported:
+                    self._is_reported = False
+                    self._events.emit(DatabaseBack(seconds=event.seconds))
+
+    def _report(self, reason: str) -> None:
+        self._is_reported = True
+        self._events.emit(DatabaseAway(seconds=self._after, reason=reason))

@@ -15,8 +15,8 @@ from peerd.domain.alert import AlertKind
 from peerd.domain.errors import PeerdError
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.metrics.families import DEATH_CAUSES
-from peerd.runtime.metrics.growth import ReportedGrowth
 from peerd.runtime.metrics.node_metrics import NodeMetrics, page_of
+from peerd.runtime.metrics.reporter import ReportedGrowth
 from peerd.runtime.metrics.samples import Sample, SeriesKey, parse_samples
 from peerd.runtime.observability.attempt_statistics import OTHER
 from peerd.runtime.process.link import Link

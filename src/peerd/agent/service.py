@@ -11,10 +11,9 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.agent.heartbeat import NodeHeartbeat
+from peerd.agent.database_health import OutageReporter
+from peerd.agent.node_row import NodeHeartbeat, register_node
 from peerd.agent.orphans import OrphanReleaser
-from peerd.agent.outage_reports import OutageReporter
-from peerd.agent.registration import register_node
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 def main() -> None:
     """The program ``peerd``."""
-    from peerd.runtime.process import gc_tuning  # noqa: PLC0415 - importing the package must cost nothing
+    from peerd.runtime.process import interpreter  # noqa: PLC0415 - importing the package must cost nothing
 
-    gc_tuning.disable_gc()
+    interpreter.disable_gc()
     from peerd.cli.app import run  # noqa: PLC0415
 
     run()

@@ -14,7 +14,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from peerd.runtime.process import gc_tuning
+from peerd.runtime.process import interpreter
 
 NODE, WORK, SETUP, ACCESS = "This node", "The cluster's work", "Setting up", "Access"
 
@@ -113,7 +113,7 @@ def load_command(name: str) -> Any:
     command = getattr(command, "commands", {}).get(name, command)
     command.name = name
     if not gc.isenabled():
-        gc_tuning.freeze_and_enable_gc()
+        interpreter.freeze_and_enable_gc()
     return command
 
 

@@ -103,7 +103,7 @@ def have_key(scopes: Collection[str], bucket: str, key: str) -> bool:
 
 
 class FileAccessKey(msgspec.Struct, frozen=True, kw_only=True):
-    """An access key. Its secret is not a part of it: see `peerd.doorbell.access_secret`.
+    """An access key. Its secret is not a part of it: see `peerd.doorbell.cluster_secret`.
 
     Attributes:
         id: what clients call the access key.

@@ -1,11 +1,14 @@
-"""The secret of a cluster: configured, or on SQLite in a file beside the database."""
+"""The secret of a cluster: configured, or on SQLite in a file beside the database; and the secrets of access keys."""
 
 from __future__ import annotations
 
+import hmac
 import os
 import secrets
+from base64 import urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from sqlalchemy.engine import URL
 
@@ -54,3 +57,22 @@ def _make(file: Path) -> str | None:
             draft.unlink()
         return _read(file)
     return None
+
+
+_CONTEXT: Final = b"peerd s3 access key 1\n"
+
+
+def derive_access_secret(cluster_secret: str, key_id: str) -> str:
+    """The secret of an access key: 43 characters, which only who knows the cluster's secret can compute.
+
+    A stolen database therefore opens nothing.
+
+    Args:
+        cluster_secret: [cluster] secret; when it is changed, the secrets of all access keys change.
+        key_id: of the access key.
+
+    >>> len(derive_access_secret("the secret of a cluster", "PEERDABCDEFGHIJKLMNO"))
+    43
+    """
+    digest = hmac.digest(cluster_secret.encode(), _CONTEXT + key_id.encode(), "sha256")
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()

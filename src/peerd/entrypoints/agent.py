@@ -21,7 +21,7 @@ from peerd.agent.setup_runner import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.error_report import ErrorHook
 from peerd.domain.errors import RequestFailed
-from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.import_string import ImportStringError, InvalidEntry, import_object
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from peerd.doorbell.event_listener import DoorbellEventListener
 from peerd.doorbell.notifier import Notifier
+from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.manager.service import ManagerService
 from peerd.shell.process_shell import ProcessShell

@@ -17,7 +17,7 @@ from peerd.gateway.standalone.job_folder import JobFolder, open_folder, open_fol
 from peerd.gateway.standalone.listeners import Listeners
 from peerd.gateway.standalone.server import StandaloneServer
 from peerd.runtime.observability.events import Event, EventBus, EventListener
-from peerd.runtime.process import gc_tuning
+from peerd.runtime.process import interpreter
 from peerd.store.connection.database import Database
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def serve(flags: Flags, listeners: Listeners, was_drained: Callable[[], bool]) -
     events = EventBus(LateLog(LEVELS[min(flags.verbosity, len(LEVELS) - 1)]))
     with closing(_open_folder(flags)) as folder:
         server = StandaloneServer(flags, folder, Maintenance(), events)
-        gc_tuning.freeze_and_enable_gc()
+        interpreter.freeze_and_enable_gc()
         try:
             asyncio.run(_run(server, listeners, was_drained))
         except PeerdError as error:

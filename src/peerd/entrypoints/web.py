@@ -11,7 +11,7 @@ from peerd.config.settings import WebSettings
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client
-from peerd.runtime.process.import_path import blocked_import
+from peerd.runtime.process.interpreter import blocked_import
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor

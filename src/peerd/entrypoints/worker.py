@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from peerd.config.settings import WorkerSettings
-from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client

@@ -18,7 +18,7 @@ from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
 from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.process import exit_codes
-from peerd.runtime.tls import server_tls
+from peerd.runtime.socket_listener import server_tls
 from peerd.shell.process_shell import ProcessShell, Service
 from peerd.shell.registration import HEARTBEAT_INTERVAL
 from peerd.store.nodes.processes import end_process

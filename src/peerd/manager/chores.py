@@ -18,8 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
-from peerd.manager.history import HistoryWalk, make_walks
-from peerd.manager.series_walk import SeriesWalk
+from peerd.manager.walks import HistoryWalk, SeriesWalk, make_walks
 from peerd.store.access.audit import purge_entries
 from peerd.store.access.login_limits import purge_login_failures
 from peerd.store.access.sessions import purge_sessions

@@ -23,7 +23,7 @@ from peerd.config.settings import StatisticsSettings
 from peerd.domain.alert_record import ENDED_BY_RECOVERY
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ongoing_conditions import OngoingConditions
-from peerd.manager.series_walk import SeriesWalk
+from peerd.manager.walks import SeriesWalk
 from peerd.runtime.observability.events import ComponentFailed, EventBus, QueueBacklogEnded, QueueBacklogFound
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.alerts.reading import open_conditions

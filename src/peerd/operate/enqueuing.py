@@ -14,8 +14,8 @@ from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.domain.task import NewTask
-from peerd.doorbell.after_commit import ring_after_commit
 from peerd.doorbell.notifier import Notifier
+from peerd.doorbell.ringing import ring_after_commit
 from peerd.operate import validation
 from peerd.operate.job import FindTask, Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation

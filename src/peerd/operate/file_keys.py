@@ -14,8 +14,7 @@ from peerd.domain.file_access import FileAccessKey, FileRights, parse_scopes
 from peerd.domain.file_errors import InvalidFile, NoClusterSecret
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT
-from peerd.doorbell.access_secret import derive_access_secret
-from peerd.doorbell.cluster_secret import read_secret
+from peerd.doorbell.cluster_secret import derive_access_secret, read_secret
 from peerd.operate import validation
 from peerd.operate.operations import BlockingMode, Mode, OperationGroup, Query, operation
 from peerd.store.access.states import State, access_key_state

@@ -1,4 +1,4 @@
-"""Accepts connections from a listening socket that several processes share.
+"""Accepts connections from a listening socket that several processes share, by TLS where there is a certificate.
 
 asyncio's own server is not used. When it is closed it loses connections that it has accepted and not yet attached
 (CPython #109564); and when descriptors run out it reports an uncaught exception, which would taint the process.
@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import ssl
+
 
 ACCEPTS_PER_WAKE_UP: Final = 16
 """Connections accepted at one wake-up of the loop; the rest is left to the other processes, which wake up too."""
@@ -119,3 +122,21 @@ class SocketListener:
         self._attaching.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
+
+
+def server_tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    """The context of a server's connections by TLS, 1.2 or later.
+
+    Args:
+        certificate: a PEM file with the certificate and those that signed it; None: there is no TLS.
+        key: a PEM file with its key.
+
+    Raises:
+        OSError, ssl.SSLError: the certificate or its key cannot be loaded.
+    """
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    return context

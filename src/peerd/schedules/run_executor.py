@@ -25,8 +25,13 @@ from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import RunStatus
-from peerd.runtime.concurrency.django_threads import own_thread
-from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread, start_thread, wait_despite_cancellation
+from peerd.runtime.concurrency.threads import (
+    SystemExitInThread,
+    own_thread,
+    run_in_thread,
+    start_thread,
+    wait_despite_cancellation,
+)
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext

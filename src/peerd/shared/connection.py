@@ -16,11 +16,19 @@ from peerd.domain.backoff import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
-from peerd.shared.client import SharedClient
-from peerd.shared.errors import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
-from peerd.shared.protocol import CallRequest, ErrorReply, SharedRequest, encode_message
+from peerd.shared.client import SharedClient, Subscription
+from peerd.shared.protocol import (
+    AgentLost,
+    CallRequest,
+    ErrorReply,
+    NotShared,
+    SharedCallFailed,
+    SharedCallTimedOut,
+    SharedError,
+    SharedRequest,
+    encode_message,
+)
 from peerd.shared.proxy import convert_result, method_of, name_of
-from peerd.shared.subscription import Subscription
 
 MIN_RECONNECT_DELAY: Final = 0.05
 MAX_RECONNECT_DELAY: Final = 1.0

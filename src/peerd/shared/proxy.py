@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from peerd.shared.client import SharedClient
-from peerd.shared.errors import NoSuchSharedMethod, WrongEventLoop
-from peerd.shared.subscription import Subscription
+from peerd.shared.client import SharedClient, Subscription
+from peerd.shared.protocol import NoSuchSharedMethod, WrongEventLoop
 
 if TYPE_CHECKING:
     from peerd.shared.connection import SharedConnection

@@ -20,10 +20,18 @@ import msgspec
 from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
-from peerd.shared.errors import NoSuchSharedMethod, NotSerializable, NotShared, SharedCallFailed, SharedCallTimedOut
-from peerd.shared.protocol import CallRequest, SharedReply, encode_message
+from peerd.shared.client import Subscription
+from peerd.shared.protocol import (
+    CallRequest,
+    NoSuchSharedMethod,
+    NotSerializable,
+    NotShared,
+    SharedCallFailed,
+    SharedCallTimedOut,
+    SharedReply,
+    encode_message,
+)
 from peerd.shared.shared_instance import SharedRegistry
-from peerd.shared.subscription import Subscription
 
 MAX_CALLS: Final = 1_000
 """Running calls of one process; beyond it nothing is read from it until some have ended."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from peerd.config.settings import TelemetrySettings
 from peerd.doorbell.notifier import Notifier
-from peerd.runtime.metrics.event_counter import MetricsEventListener
-from peerd.runtime.metrics.registry import MetricsRegistry, attempt_samples
+from peerd.runtime.metrics.registry import MetricsEventListener, MetricsRegistry, attempt_samples
 from peerd.runtime.metrics.reporter import MetricsReporter
 from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics

@@ -8,7 +8,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Final
 
-from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode
+from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode
 from peerd.web.node_metrics import expose_node_metrics
 
 TEXT: Final = "text/plain; charset=utf-8"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import MessageError
 from peerd.runtime.metrics.exposition import expose
-from peerd.runtime.metrics.reading import MetricsNotAvailable, NotServedByNode, read_node_metrics_async
+from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode, read_node_metrics_async
 from peerd.runtime.process.process_context import METRICS_ACTION
 
 TIMEOUT: Final = 3.0

@@ -1,4 +1,6 @@
-"""One HTTP connection: uvicorn's protocol, with limits on what a client may send, and with draining."""
+"""One HTTP connection: uvicorn's protocol, with limits on what a client may send, with draining, and with ranges of
+files that the kernel sends.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,46 @@ from peerd.runtime.observability import events
 from peerd.web_server.connection_tracker import ConnectionTracker, request_line
 from peerd.web_server.trusted_proxies import PEER_STATE, ConnectionPeer
 from peerd.web_server.websocket import WebSocketProtocol
-from peerd.web_server.zero_copy import EXTENSION, send_file_range
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGIReceiveCallable, ASGISendCallable, Scope
+
+
+ZERO_COPY: Final = "http.response.zerocopysend"
+"""The ASGI extension for ranges of files as bodies of responses, sent by the kernel."""
+
+
+async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
+    """Send ``count`` bytes of the ``file`` from ``offset``, and end the response unless there is ``more_body``.
+
+    The response has begun, and has a Content-Length. To a client that has gone, nothing is sent, as with other bodies:
+    neither this range nor what follows it, although the protocol hears only later that the connection is lost.
+
+    Raises:
+        RuntimeError: the app sends more than it has announced, or the file is shorter.
+    """
+    if cycle.disconnected or cycle.transport.is_closing():  # its response may not have begun for uvicorn
+        cycle.disconnected = True
+        return
+    if not cycle.response_started or cycle.chunked_encoding:
+        raise RuntimeError("a file is sent after the start of a response with a content-length")
+    count = int(message["count"])
+    if count > cycle.expected_content_length:
+        raise RuntimeError("the file's range is longer than the content-length")
+    if cycle.scope["method"] != "HEAD" and count:
+        loop = asyncio.get_running_loop()
+        try:
+            sent = await loop.sendfile(cycle.transport, message["file"], int(message["offset"]), count)
+        except ConnectionError:
+            cycle.transport.abort()
+            cycle.disconnected = True
+            return
+        cycle.expected_content_length -= sent
+        if sent < count:
+            raise RuntimeError(f"the file ends {count - sent} bytes too early")
+    if not message.get("more_body", False):
+        await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
+
 
 BUSY_TEXT: Final = b"too many requests at once; try again\n"
 TOO_LARGE: Final = "the request's line and headers are too large"
@@ -278,7 +316,7 @@ class HttpProtocol(HttpToolsProtocol):
         status = 500
         address = self.client[0] if self.client else None
         cycle = cast("RequestResponseCycle", cast("Any", send).__self__)
-        cast("Any", scope).setdefault("extensions", {})[EXTENSION] = {}
+        cast("Any", scope).setdefault("extensions", {})[ZERO_COPY] = {}
         cast("Any", scope)["state"][PEER_STATE] = ConnectionPeer(address, self._connections.proxies.trusts(address))
 
         async def tracked_send(message: Any) -> None:
@@ -287,7 +325,7 @@ class HttpProtocol(HttpToolsProtocol):
                 status = message["status"]
                 if (self._connections.draining or self._ignores_input) and self._is_last_request:
                     message = _with_connection_close(message)
-            if message["type"] == EXTENSION:
+            if message["type"] == ZERO_COPY:
                 await send_file_range(cycle, message)
             else:
                 await send(message)

@@ -15,8 +15,7 @@ from peerd.config.settings import WebSettings
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.runtime.socket_listener import SocketListener
-from peerd.runtime.tls import server_tls
+from peerd.runtime.socket_listener import SocketListener, server_tls
 from peerd.web_server.connection_tracker import ConnectionTracker
 from peerd.web_server.http import HttpProtocol
 from peerd.web_server.lifespan import Lifespan, ShutdownFailed

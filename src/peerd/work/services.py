@@ -20,9 +20,8 @@ from peerd.work.attempts.stack_reporter import StackReporter
 from peerd.work.claims.polling import RungPolling
 from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.logs.line_writer import LineWriter
-from peerd.work.runner_metrics import runner_samples
 from peerd.work.statistics_writer import StatisticsWriter
-from peerd.work.task_runner import Runner
+from peerd.work.task_runner import Runner, runner_samples
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
 

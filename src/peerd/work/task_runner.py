@@ -10,7 +10,7 @@ while, and only the runner knows the tasks in hand of both.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from peerd.domain.outcome import StuckAttempt
 from peerd.domain.task import Task
 from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
@@ -269,3 +270,11 @@ class Runner:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake_up.wait()
+
+
+def runner_samples(kind: str, runner: Runner) -> Iterable[Sample]:
+    """The samples of one runner, of a process of this kind."""
+    busy = len(runner.executor_slots.running())
+    yield Sample("peerd_slots", (kind, "busy"), busy)
+    yield Sample("peerd_slots", (kind, "free"), max(runner.slot_count - busy, 0))
+    yield Sample("peerd_unwritten_outcomes", (kind,), runner.unwritten_count)

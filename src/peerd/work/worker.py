@@ -15,8 +15,7 @@ import msgspec
 from peerd.config.settings import WorkerSettings
 from peerd.domain.duration import parse_duration
 from peerd.domain.size import parse_size
-from peerd.runtime.concurrency.django_threads import own_thread
-from peerd.runtime.concurrency.threads import SystemExitInThread, run_in_thread
+from peerd.runtime.concurrency.threads import SystemExitInThread, own_thread, run_in_thread
 from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
 from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback

@@ -14,7 +14,7 @@ import pytest
 from botocore.config import Config
 
 from peerd.domain.file_access import FileAccessKey
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.store.files import access_keys
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.file_steps import Catalogue

@@ -13,7 +13,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from peerd.domain.file_access import FileAccessKey, FileRights
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.transfer.node_signature import HEADER, NodeSigner
 from peerd.store.files import access_keys
 from peerd.store.schema.sql_clock import seconds_from_now

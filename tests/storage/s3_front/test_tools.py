@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from tests.storage.nodes import SECRET
 from tests.storage.s3_front.conftest import S3Cluster
 

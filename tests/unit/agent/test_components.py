@@ -14,7 +14,7 @@ import pytest
 
 from peerd.agent import components as module
 from peerd.agent.components import ComponentNameTaken, ComponentSupervisor
-from peerd.agent.outage_reports import OutageReporter
+from peerd.agent.database_health import OutageReporter
 from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUsage, UsageLimits, UsageMeter
 from peerd.runtime.observability import events as e
 from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Event, EventBus

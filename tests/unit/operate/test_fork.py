@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from peerd.doorbell import after_commit
+from peerd.doorbell import ringing
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
 from peerd.store.connection.pymysql_tls import SharedTlsConnection
@@ -31,10 +31,10 @@ def test_a_forked_process_has_connections_and_threads_of_its_own(client: Client)
 @pytest.mark.parametrize("migrated_database", INNODB, indirect=True)
 def test_a_module_lock_that_another_thread_holds_is_free_in_a_forked_process(client: Client) -> None:
     def use_in_child() -> int:
-        with after_commit._lock, migrate._ALEMBIC:
+        with ringing._lock, migrate._ALEMBIC:
             return use_client(client)
 
-    with SharedTlsConnection._making, after_commit._lock, migrate._ALEMBIC:
+    with SharedTlsConnection._making, ringing._lock, migrate._ALEMBIC:
         assert run_in_fork(use_in_child) == 2
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from peerd.runtime.messages.addressing import MAX_MESSAGE_BYTES
 from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError, encode, receive
-from peerd.runtime.process.urgent_requests import MAX_THREADS, UrgentHandler, UrgentRequests
+from peerd.runtime.process.control_thread import MAX_URGENT_REQUESTS, UrgentHandler, UrgentRequests
 from peerd.testing import eventually
 from tests.support.rows import rows
 
@@ -113,12 +113,12 @@ def test_more_than_so_many_at_once_are_refused_and_later_ones_answered() -> None
     urgent = UrgentRequests(sent.append)
     gate = threading.Event()
     urgent.handlers["stack"] = lambda data: gate.wait(10)
-    for number in range(MAX_THREADS + 1):
+    for number in range(MAX_URGENT_REQUESTS + 1):
         urgent.receive(request(number))
     [refused] = replies(sent)
-    assert (refused["id"], refused["error"]) == (MAX_THREADS, "8 such requests are being answered there")
+    assert (refused["id"], refused["error"]) == (MAX_URGENT_REQUESTS, "8 such requests are being answered there")
     gate.set()
-    eventually(lambda: len(replies(sent)) == MAX_THREADS + 1)
+    eventually(lambda: len(replies(sent)) == MAX_URGENT_REQUESTS + 1)
     urgent.receive(request(99))
     eventually(lambda: replies(sent)[-1].get("id") == 99)
     assert replies(sent)[-1]["data"] is True

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from peerd.doorbell.event_listener import DoorbellEventListener
+from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.events import (
     DEBUG_EVENTS,

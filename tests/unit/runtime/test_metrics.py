@@ -14,11 +14,16 @@ from hypothesis import strategies as st
 from peerd.domain.histogram import Histogram
 from peerd.runtime.metrics import registry
 from peerd.runtime.metrics.exposition import expose, expose_as_text
-from peerd.runtime.metrics.growth import ReportedGrowth
-from peerd.runtime.metrics.node_metrics import MOST_HANDLERS_SHOWN, MOST_SERIES_OF_METRIC, NodeMetrics, page_of
-from peerd.runtime.metrics.reading import MetricsNotAvailable, read_node_metrics
+from peerd.runtime.metrics.node_metrics import (
+    MOST_HANDLERS_SHOWN,
+    MOST_SERIES_OF_METRIC,
+    MetricsNotAvailable,
+    NodeMetrics,
+    page_of,
+    read_node_metrics,
+)
 from peerd.runtime.metrics.registry import MetricsRegistry, attempt_samples
-from peerd.runtime.metrics.reporter import MetricsReporter
+from peerd.runtime.metrics.reporter import MetricsReporter, ReportedGrowth
 from peerd.runtime.metrics.samples import MAX_CHUNK, Sample, SeriesKey, in_chunks, parse_samples, sample_of
 from peerd.runtime.observability.attempt_statistics import MOST_HANDLERS, OTHER, AttemptStatistics, HandlerKey
 from peerd.runtime.observability.events import AttemptEnded, EventBus

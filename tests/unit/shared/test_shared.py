@@ -15,22 +15,24 @@ import pytest
 from peerd.agent.components import ComponentSupervisor
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.unix_socket_path import short_socket_directory
-from peerd.shared.client import SharedClient
+from peerd.shared.client import MAX_BACKLOG, SharedClient, Update
 from peerd.shared.connection import SharedConnection
-from peerd.shared.errors import (
+from peerd.shared.protocol import (
+    MAX_MESSAGE_BYTES,
+    SOCKET_NAME,
     AgentLost,
+    CallRequest,
     NoSuchSharedMethod,
     NotSerializable,
     NotShared,
     SharedCallFailed,
     SharedCallTimedOut,
     WrongEventLoop,
+    encode_message,
 )
-from peerd.shared.protocol import MAX_MESSAGE_BYTES, SOCKET_NAME, CallRequest, encode_message
 from peerd.shared.proxy import SharedClients, name_of
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
-from peerd.shared.subscription import MAX_BACKLOG, Update
 from peerd.testing import eventually_async
 
 

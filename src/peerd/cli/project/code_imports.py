@@ -18,7 +18,7 @@ from peerd.config.schedules import applies_to_node
 from peerd.config.serialization import deserialize_section, serialize_section
 from peerd.config.settings import Settings, WebSettings, WorkerSettings
 from peerd.domain.errors import PeerdError
-from peerd.runtime.process.import_path import add_project_folder
+from peerd.runtime.process.interpreter import add_project_folder
 
 if TYPE_CHECKING:
     from peerd.work.handlers import Queue

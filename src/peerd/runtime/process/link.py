@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread
+from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread, UrgentHandler
 from peerd.runtime.process.loop_monitor import LoopMonitor
-from peerd.runtime.process.urgent_requests import UrgentHandler
 
 FLUSH_TIMEOUT: Final = 2.0
 """Seconds that a process waits at its end until its last frames are sent."""

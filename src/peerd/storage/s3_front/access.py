@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.file_access import FileAccessKey
-from peerd.doorbell.access_secret import derive_access_secret
+from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.node import StorageNode
 from peerd.storage.s3 import operations
 from peerd.storage.s3.errors import S3AccessDenied

@@ -32,7 +32,7 @@ def create_access_key(
     created_by: str | None = None,
     expires_in: float | None = None,
 ) -> FileAccessKey:
-    """Create an access key; its secret is derived from its id (`peerd.doorbell.access_secret`).
+    """Create an access key; its secret is derived from its id (`peerd.doorbell.cluster_secret`).
 
     Args:
         connection: in a transaction.

@@ -24,10 +24,10 @@ from peerd.supervision.exits.exit_cause import (
     TAINTED,
     ExitCause,
     ExitFacts,
+    OomKillCounter,
     determine_cause,
 )
 from peerd.supervision.exits.leftover_processes import mark
-from peerd.supervision.exits.oom import OomKillCounter
 from peerd.supervision.plan import Kind, Plan
 
 STARVED_FACTOR: Final = 3

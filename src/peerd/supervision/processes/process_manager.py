@@ -18,8 +18,15 @@ from peerd.supervision.console import Console
 from peerd.supervision.control.channel import MAX_READ_BYTES
 from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.exits import leftover_processes
-from peerd.supervision.exits.exit_cause import CPU_LIMIT, MEMORY_LIMIT, RECYCLED, SCALED, ExitCause, stop_reason
-from peerd.supervision.exits.oom import OomKillCounter
+from peerd.supervision.exits.exit_cause import (
+    CPU_LIMIT,
+    MEMORY_LIMIT,
+    RECYCLED,
+    SCALED,
+    ExitCause,
+    OomKillCounter,
+    stop_reason,
+)
 from peerd.supervision.host.listening_sockets import ListeningSockets
 from peerd.supervision.plan import MAX_PROCESSES, SINGLETON_ROLES, Kind, Plan
 from peerd.supervision.processes.child_process import ChildProcess

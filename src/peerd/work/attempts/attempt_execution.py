@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.django_threads import own_thread
-from peerd.runtime.concurrency.threads import current_stack
+from peerd.runtime.concurrency.threads import current_stack, own_thread
 from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, EventBus
 from peerd.runtime.process.uncaught_exceptions import (
     SystemExitRaised,

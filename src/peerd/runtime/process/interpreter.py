@@ -1,22 +1,41 @@
-"""The import path of a process, and imports that are blocked.
-
-The project's folder stands after the standard library and before installed packages. Before the standard library, a
-project's ``queue.py`` or ``logging.py`` would be imported by every library that needs the standard one.
-"""
+"""The interpreter of a process: the settings of its garbage collector, and the places that it imports from."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+THRESHOLDS: Final = (20_000, 20, 50)
+"""Of the three generations. Python's own are 700, 10 and 10, with which a process that runs ten thousand tasks a second
+spends a third of its time in the collector: measured in drains of MariaDB and SQLite, 66 → 47 and 89 → 58 µs of
+processor time for a task."""
+
+
+def disable_gc() -> None:
+    """Collect nothing until `freeze_and_enable_gc`: imports make little garbage, and a collection visits it all."""
+    gc.disable()
+
+
+def freeze_and_enable_gc() -> None:
+    """Exclude all loaded modules and classes from collection. Call it once, at the start of the process."""
+    gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
+    gc.enable()
+
+
 STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib costs a process's start
 
 
 def add_project_folder(folder: str) -> None:
-    """Make the project's modules importable."""
+    """Make the project's modules importable.
+
+    The folder stands after the standard library and before installed packages. Before the standard library, a project's
+    ``queue.py`` or ``logging.py`` would be imported by every library that needs the standard one.
+    """
     sys.path.insert(project_position(sys.path, STANDARD_LIBRARY), folder)
 
 

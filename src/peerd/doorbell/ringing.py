@@ -1,12 +1,24 @@
-"""Rings for the events of a process that mean work: sooner than a poll would find it."""
+"""When a process rings: for its events that mean work, and after the commit of a caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
-from peerd.domain.ring import MAX_TASKS, ClaimRevoked, Ring, TasksAvailable, TaskScheduled, tasks_available_in
+from sqlalchemy.engine import Connection
+
+from peerd.domain.ring import (
+    MAX_TASKS,
+    ClaimRevoked,
+    Coalescer,
+    Ring,
+    TasksAvailable,
+    TaskScheduled,
+    tasks_available_in,
+)
 from peerd.domain.task import QUEUE_NAME
+from peerd.doorbell.notifier import Notifier
+from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
 from peerd.runtime.observability.events import (
     DEBUG_EVENTS,
     AttemptEnded,
@@ -80,3 +92,44 @@ def rings_of_chunk(event: BulkChunkDone) -> Iterator[Ring]:
         yield ClaimRevoked(event.revoked[first : first + MAX_TASKS])
     if event.queues:
         yield tasks_available_in(filter(QUEUE_NAME.fullmatch, event.queues))  # SQL by hand may have others
+
+
+PENDING_RINGS: Final = "peerd_rings"
+"""Key in `Connection.info` of the rings to send after the commit."""
+_WRAPPED: Final = "peerd_watches_commits"
+_lock = ForkSafeLock()
+
+
+def ring_after_commit(connection: Connection, notifier: Notifier, rings: Sequence[Ring]) -> None:
+    """Ring when the connection's present transaction has been committed, and not when it is rolled back.
+
+    SQLAlchemy's event `commit` fires before the commit, when other sessions cannot see the work yet. So the two methods
+    of the engine's dialect that commit and roll back are wrapped when a task is first enqueued through the engine. The
+    ring of a savepoint that is rolled back is sent all the same, which costs one query; a two-phase commit is not
+    noticed, and the poll finds its tasks.
+    """
+    _wrap_dialect(connection.engine.dialect)
+    pending: dict[Notifier, Coalescer] = connection.info.setdefault(PENDING_RINGS, {})
+    coalescer = pending.setdefault(notifier, Coalescer())
+    for ring in rings:
+        coalescer.add(ring)
+
+
+def _wrap_dialect(dialect: Any) -> None:
+    with _lock:
+        if not getattr(dialect, _WRAPPED, False):
+            dialect.do_commit = _wrap(dialect.do_commit, rings=True)
+            dialect.do_rollback = _wrap(dialect.do_rollback, rings=False)
+            setattr(dialect, _WRAPPED, True)
+
+
+def _wrap(end_transaction: Callable[[Any], None], *, rings: bool) -> Callable[[Any], None]:
+    def end(connection: Any) -> None:
+        end_transaction(connection)
+        info = getattr(connection, "info", None)
+        pending = info.pop(PENDING_RINGS, None) if isinstance(info, dict) else None
+        if pending and rings:
+            for notifier, coalescer in pending.items():
+                notifier.ring(*coalescer.take())
+
+    return end

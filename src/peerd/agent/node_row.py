@@ -1,0 +1,155 @@
+"""The row of the node: its registration, and its heartbeat. At most one living incarnation may have a name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from peerd import __version__
+from peerd.domain.backoff import LONGEST_PAUSE, Backoff
+from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced, RowLocked
+from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.observability.events import EventBus, NodeRegistered, WaitingForNode
+from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes.nodes import Node, find_node, heartbeat, heartbeat_only, is_node_alive, register_incarnation
+from peerd.store.nodes.processes import end_earlier_processes, heartbeat_process
+
+CHECKS_WITHIN_SILENCE: Final = 20
+"""How often an earlier incarnation is read until its silence counts as its end."""
+
+
+async def register_node(
+    database: DatabaseThreads,
+    name: str,
+    incarnation: str,
+    *,
+    silence: float,
+    address: str | None,
+    zone: str | None,
+    events: EventBus,
+) -> Node:
+    """Register an incarnation of a node, or find it registered by an agent before this one.
+
+    Another incarnation counts as ended after `silence` seconds without a heartbeat. Its claims are not touched: where
+    only the master was killed, its processes may still finish; if they are dead too, the tasks are rescued later.
+
+    Raises:
+        NodeNameTaken: another incarnation of this name is alive.
+    """
+    while True:
+        node = await database.read(find_node, name)
+        if node is not None and node.incarnation == incarnation:
+            return await database.run(heartbeat, name, incarnation)
+        if node is not None and node.incarnation is not None:
+            await _wait_until_silent(database, node, silence, events)
+        registered = await database.run(
+            register_incarnation,
+            name,
+            incarnation,
+            replaces=None if node is None else node.incarnation,
+            address=address,
+            zone=zone,
+            version=__version__,
+        )
+        if registered is not None:
+            break
+    node = await database.run(heartbeat, name, incarnation)
+    await database.run(end_earlier_processes, node.id, incarnation)
+    events.emit(NodeRegistered(node=name, node_id=node.id))
+    return node
+
+
+async def _wait_until_silent(database: DatabaseThreads, previous: Node, silence: float, events: EventBus) -> None:
+    """Wait until an earlier incarnation has been silent for long enough; a heartbeat of it proves that it is alive."""
+    now = asyncio.get_running_loop().time
+    began = now()
+    logged = False
+    while await database.read(is_node_alive, previous.name, silence):
+        found = await database.read(find_node, previous.name)
+        if found is None or found.incarnation != previous.incarnation:
+            return
+        if found.checked_at != previous.checked_at or now() - began > 3 * silence:
+            raise NodeNameTaken(previous.name, found.address)
+        if not logged:
+            logged = True
+            events.emit(WaitingForNode(node=previous.name, seconds=silence))
+        await asyncio.sleep(silence / CHECKS_WITHIN_SILENCE)
+
+
+RETRY_AFTER: Final = 0.2
+"""Seconds until a heartbeat that the database did not answer is repeated; they grow up to the heartbeat's interval."""
+PROCESS_HEARTBEAT_INTERVAL: Final = 60.0
+"""Seconds between two heartbeats of the agent's process, whose record is purged after days of silence."""
+END_WITHIN: Final = 3.0
+"""Seconds that the heartbeat being written may take to end."""
+
+
+@dataclass(eq=False)
+class NodeHeartbeat:
+    """Writes the heartbeat of a node and of its agent's process, in a thread.
+
+    User code that blocks the agent's event loop does not stop it.
+    """
+
+    database: Database
+    node: str
+    incarnation: str
+    process_id: int
+    every: float
+    """Seconds between two heartbeats."""
+    outages: OutageTracker
+    on_replaced: Callable[[NodeReplaced], None]
+    """Called on the event loop when another incarnation of the node has registered."""
+    ticker: Callable[[PeriodicStep], PeriodicThread]
+    """Makes the thread."""
+
+    def __post_init__(self) -> None:
+        self._next_process_heartbeat = 0.0
+        self._pauses = Backoff(first=RETRY_AFTER, longest=min(self.every, LONGEST_PAUSE))
+
+    async def run(self) -> None:
+        """Write heartbeats until cancelled; an unexpected exception of the thread is raised here."""
+        self._loop = asyncio.get_running_loop()
+        self._failure: asyncio.Future[None] = self._loop.create_future()
+        ticker = self.ticker(self._tick)
+        ticker.start()
+        try:
+            await self._failure
+        except asyncio.CancelledError:
+            ticker.stop()
+            await asyncio.to_thread(ticker.join, END_WITHIN)  # a heartbeat after the end would look like a fault
+            raise
+        finally:
+            ticker.stop()
+
+    def _tick(self, now: float) -> float:
+        try:
+            self.database.run_short(heartbeat_only, self.node, self.incarnation)
+            if now >= self._next_process_heartbeat:
+                self.database.run_short(heartbeat_process, self.process_id)
+                self._next_process_heartbeat = now + PROCESS_HEARTBEAT_INTERVAL
+        except DatabaseUnavailable as error:
+            self.outages.lost(error)
+            return self._pauses.next()
+        except RowLocked:  # no outage: the database has answered
+            return self._pauses.next()
+        except NodeReplaced as error:
+            self._call_on_loop(self.on_replaced, error)
+        except Exception as error:  # noqa: BLE001 - the component fails, and is restarted
+            self._call_on_loop(self._fail, error)
+        else:
+            self.outages.found()
+            self._pauses.reset()
+        return self.every
+
+    def _call_on_loop(self, callback: Callable[..., None], error: Exception) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
