@@ -17,13 +17,13 @@ from sqlalchemy.exc import DBAPIError
 
 from bench.databases import register_bench_process
 from bench.jobs import bench
+from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus, TasksClaimed
 from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
 from peerd.store.connection.database import Database
 from peerd.store.connection.database_errors import was_rolled_back
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
-from peerd.work.worker import EffectiveWorkerSettings
 
 POOL_SIZE = 4
 IDLE = 2.0
@@ -67,7 +67,7 @@ async def drain(url: str, count: int) -> Counted:
     sa.event.listen(database.engine, "handle_error", counter.on_error)
     claimer = register_bench_process(database, bench.name)
     worker = QueueWorker([bench])
-    worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=count)
+    worker.settings = WorkSettings(queues=(bench.name,), count=count)
     log = configure_logging("info", "console", node="bench", slot="bench-1")
     runner = Runner(worker, database, claimer, node="bench", events=EventBus(LogEventListener(log), counter))
     sys.stdout.write("ready\n")

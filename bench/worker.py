@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
-from peerd.config.settings import TelemetrySettings
+from peerd.config.settings import TelemetrySettings, WorkSettings
 from peerd.runtime.concurrency import threads
 from peerd.runtime.messages.frames import encode
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
@@ -38,7 +38,6 @@ from peerd.work.logs.capture import OutputCapture
 from peerd.work.logs.line_writer import LineWriter
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
-from peerd.work.worker import EffectiveWorkerSettings
 
 POOL_SIZE = 4
 """Connections, as the config's default."""
@@ -167,7 +166,7 @@ class _Running:
         self._database = open_database(order.url, order.synchronous, pool_size=POOL_SIZE)
         claimer = register_bench_process(self._database, bench.name, node=order.node)
         worker = QueueWorker([bench])
-        worker.settings = EffectiveWorkerSettings(queues=(bench.name,), count=order.count)
+        worker.settings = WorkSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
         events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
         self._line_writer: LineWriter | None = None

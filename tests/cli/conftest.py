@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from peerd.cli.app import app
 from peerd.cli.server_options import SERVER_VARIABLES
-from peerd.config.reading.environment import CONFIG_VARIABLE, setting_variables
+from peerd.config.source import CONFIG_VARIABLE, setting_variables
 from peerd.operate.client import Client
 from tests.support.summary import note_database
 from tests.unit.operate.claiming_process import ClaimingProcess

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from peerd import Client
-from peerd.config.reading.loading import load
+from peerd.config.loading import load
 
 PEERD = [sys.executable, "-m", "peerd.cli"]
 TOML = """\

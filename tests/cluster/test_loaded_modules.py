@@ -17,7 +17,7 @@ NOT_LOADED = {
     "alembic", "difflib", "http.client", "httpx", "pydantic", "pydantic_core", "rich", "smtplib", "tomllib", "typer",
     "urllib.request", "watchfiles", "sqlalchemy.ext.asyncio", "sqlalchemy.orm", "sqlalchemy.dialects.postgresql",
     "psycopg", "pymysql",
-    "peerd.cli", "peerd.config.reading.loading", "peerd.config.reading.models", "peerd.operate.remote",
+    "peerd.cli", "peerd.config.loading", "peerd.operate.remote",
     "peerd.operate.wire", "peerd.supervision", "peerd.testing",
 }  # fmt: skip
 """By no process of a node on SQLite, as long as a user's code does not."""

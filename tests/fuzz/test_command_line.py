@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from peerd.cli.app import app
-from peerd.config.reading.environment import setting_variables
+from peerd.config.source import setting_variables
 from peerd.operate.client import Client
 from tests.fuzz import values
 from tests.fuzz.conftest import searched

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from peerd.config import Settings, check, settings
-from peerd.config.reading.environment import setting_variables
+from peerd.config.source import setting_variables
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from peerd.agent.service import AgentService
-from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings
+from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings, WorkSettings
 from peerd.domain.ring import Ring
 from peerd.gateway import operation_queue, reconciliation
 from peerd.gateway import service as gateway_service
@@ -27,7 +27,6 @@ from peerd.shell.process_shell import ProcessShell, Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
-from peerd.work.worker import EffectiveWorkerSettings
 from tests.simulation.database import SimulatedDatabase
 from tests.simulation.handlers import RowWorker, served_by
 from tests.simulation.node import AGENT, MakeShell
@@ -133,7 +132,7 @@ def gateway(process: SimulatedProcess) -> ProcessShell:
 
 
 def task_process(process: SimulatedProcess, serves: TaskWorker, executor_slots: int | None = None) -> ProcessShell:
-    serves.settings = EffectiveWorkerSettings(
+    serves.settings = WorkSettings(
         log_lines=False,  # a thread of its own writes them, and no claim depends on it
         queues=serves.queues,
         count=executor_slots or process.world.plan.executor_slots,

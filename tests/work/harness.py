@@ -6,13 +6,13 @@ import asyncio
 from typing import Any, TypeVar
 
 from peerd import Client, Context, Queue, Status, Task, TaskWorker
+from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.take.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
 from peerd.work.logs.attempt_log import LineCollector
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
-from peerd.work.worker import EffectiveWorkerSettings
 from tests.store.world import World
 
 F = TypeVar("F", bound=Event)
@@ -43,7 +43,7 @@ class RunnerHarness:
         """
         worker = QueueWorker([served]) if isinstance(served, Queue) else served
         given = {"queues": worker.queues, "poll_every": 0.05, "update": 0.1, "delay_ratio": 0.0, **settings}
-        worker.settings = EffectiveWorkerSettings(**given)
+        worker.settings = WorkSettings(**given)
         worker.events = EventBus(self.events)
         by = claimer or self.world.claimer(*worker.settings.queues, attempts_of=worker.attempts_by_handler())
         runner = Runner(worker, self.database, by, node="a", events=worker.events, client=client, lines=lines)

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from peerd import Worker
+from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import ComponentFailed, Event, EventBus, PeriodicLoopEnded
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.shell.registration import keep_heartbeat
 from peerd.store.connection.outages import OutageTracker
 from peerd.testing import eventually_async
-from peerd.work.worker import EffectiveWorkerSettings, WorkerExited, WorkerState
+from peerd.work.worker import WorkerExited, WorkerState
 from tests.work.harness import RunnerHarness
 
 
@@ -56,7 +57,7 @@ def state_of(worker: Worker) -> WorkerState:
 
 async def test_it_is_idle_between_rounds_at_work_in_one_and_stopped_before_and_after() -> None:
     worker = Steps()
-    worker.settings = EffectiveWorkerSettings(sleep=0.2)
+    worker.settings = WorkSettings(sleep=0.2)
     assert state_of(worker) is WorkerState.STOP
     await worker.start()
     with pytest.raises(RuntimeError, match="was started already"):
@@ -73,7 +74,7 @@ async def test_it_stops_at_once_while_idle_or_not_started_and_after_the_round_wh
     never_started, idle, working = Steps(), Steps(), Steps()
     await never_started.stop()
     assert never_started.stopped.is_set()
-    idle.settings = EffectiveWorkerSettings(sleep=3600.0)
+    idle.settings = WorkSettings(sleep=3600.0)
     idle.go_on.set()
     await idle.start()
     await eventually_async(lambda: idle.rounds == 1 and state_of(idle) is WorkerState.IDLE)

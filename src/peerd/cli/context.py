@@ -31,8 +31,7 @@ from peerd.cli.output.formatting import sanitize
 from peerd.cli.server_options import find_server, server_client
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
-from peerd.config.reading.environment import CONFIG_VARIABLE
-from peerd.config.reading.source import current_folder
+from peerd.config.source import CONFIG_VARIABLE, current_folder
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
 from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS

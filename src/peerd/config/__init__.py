@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from peerd.config.address import mask_url, normalise_url
+    from peerd.config.loading import FILE_NAME, Check, check, load
     from peerd.config.problems import ConfigError, Problem
-    from peerd.config.reading.loading import FILE_NAME, Check, check, load
     from peerd.config.settings import (
         AccessSettings,
         DatabaseSettings,
@@ -50,7 +50,7 @@ __all__ = [
     "normalise_url",
 ]
 
-_MODULES: Final = ("problems", "address", "settings", "reading.loading")
+_MODULES: Final = ("problems", "address", "settings", "loading")
 """Those that define the names; each imports the ones before it or takes longer to load."""
 
 

@@ -14,7 +14,7 @@ from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
 
 if TYPE_CHECKING:
     from peerd.config.problems import Problem
-    from peerd.config.reading.source import ConfigSource
+    from peerd.config.source import ConfigSource
 
 MAX_DEFINITION_LENGTH = 128 * 1024
 """Characters of JSON: half of the limit of a message to a worker process."""

@@ -2,7 +2,7 @@
 
 They come from `peerd.config.load`; docs/configuration.md explains each key. A field is a key of peerd.toml; its type
 (`peerd.config.values`) defines how it is parsed. Every process loads this module, so nothing here reads a file: only
-commands and the planner do (`peerd.config.reading`); other processes get the values (`peerd.config.serialization`).
+commands and the planner do (`peerd.config.loading`); other processes get the values (`peerd.config.serialization`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from peerd.config.address import mask_url
 from peerd.config.values import (
     AlertRateSetting,
+    Arguments,
     BindAddresses,
     BucketName,
     CommandLine,
@@ -129,35 +130,40 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65_535)] = 0  # of UDP; 0: a free one
 
 
-class WorkerSettings(Section, frozen=True, kw_only=True):
-    """[workers.NAME]: processes of one kind that run a user's code. Exactly one of `tasks` and `worker` is given."""
+class WorkSettings(Section, frozen=True, kw_only=True):
+    """How a worker works: attributes of its class, which the keys of the same names in [workers.NAME] override."""
 
-    tasks: EntryPoints | None = None
-    worker: EntryPoint | None = None
-    enabled: Flag = True
-    processes: SmallCount = 1
+    queues: QueueNames = ()  # (): those of the code
     count: Concurrency = 1  # tasks at once in each process
-    queues: QueueNames | None = None  # None: those of the code
-    max_attempts: Count = 3
+    max_attempts: Count = 3  # where neither row nor handler says
     delay_ratio: Duration = 300.0  # the delay before a retry is attempts × this
     unknown_after: Duration = 3600.0  # a task is dead whose handler no process of the cluster has known for this time
     update: Period = 3.0  # between two touches of a running task
     sleep: Duration = 1.0  # between two loops
     poll_every: Period = 1.0  # at most, when there is nothing to do
     rung_poll_every: Period = 10.0  # the same, while the doorbell is known to work
-    timeout: Period | None = None  # of one attempt
+    timeout: Period | None = None  # of one attempt, where neither row nor handler says
     timeout_grace: Duration = 30.0  # after it; a handler that has not returned then ends with its process
     hook_timeout: Period = 30.0  # of the hooks before an attempt, and of those after it
-    grace: Duration | None = None  # None: the node's
     recycle_after: Count | None = None  # tasks
     recycle_age: Period | None = None
-    drain_timeout: Period | None = None  # of a recycled process; None: as long as its tasks take
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
-    hang_after: Period | None = None  # None: the event loop may be blocked for any time
+    drain_timeout: Period | None = None  # of a recycled process; None: as long as its tasks take
     log_lines: Flag = True  # keep what handlers log with their attempts
     log_level: LineLevel = "info"  # the least level that is kept
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
+
+
+class WorkerSettings(WorkSettings, frozen=True, kw_only=True):
+    """[workers.NAME]: processes of one kind that run a user's code. Exactly one of `tasks` and `worker` is given."""
+
+    tasks: EntryPoints | None = None
+    worker: EntryPoint | None = None
+    enabled: Flag = True
+    processes: SmallCount = 1
+    grace: Duration | None = None  # None: the node's
+    hang_after: Period | None = None  # None: the event loop may be blocked for any time
     given: tuple[str, ...] = ()  # not a key: names of the given keys, which override attributes of the class
 
 
@@ -219,7 +225,7 @@ class ScheduleSettings(Section, frozen=True, kw_only=True):
     """[schedules.NAME]: a function or a task that runs periodically. Either `run` or `queue` is given."""
 
     run: EntryPoint | None = None  # a function, called in a worker process
-    args: tuple[Any, ...] | Mapping[str, Any] | None = None
+    args: Arguments | None = None
     workers: KindNames | None = None  # whose processes may run it; None: all of [workers]
     queue: QueueName | None = None  # … or a task is enqueued
     task: Annotated[Text, Meta(max_length=200)] | None = None

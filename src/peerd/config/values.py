@@ -1,13 +1,13 @@
 """Types of the values of settings, with the functions and bounds that parse them from peerd.toml.
 
-`ConvertBefore`, `CheckAfter` and `Meta` are read by `peerd.config.reading.models`; a process that gets its settings
-from a plan does not use them, and loads no parser.
+`ConvertBefore`, `CheckAfter` and `Meta` are read by `peerd.config.parsing`; a process that gets its settings from a
+plan does not use them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -42,6 +42,8 @@ MAX_INTEGER: Final = 2**31 - 1
 """The largest value of an INTEGER column."""
 _TOKEN = re.compile(r"[!-~]{16,200}")
 _FILE_MODE = re.compile(r"0?[0-7]{3}")
+_HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_HOST_NAME_OR_ADDRESS = re.compile(rf"{_HOST_NAME.pattern}|[0-9a-f:]{{2,39}}")
 _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -199,28 +201,46 @@ BindAddresses = Annotated[
     ConvertBefore(to_tuple),
 ]
 FileMode = Annotated[int, Meta(ge=0, le=0o777), ConvertBefore(_to_file_mode)]
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,190}$")]
+Name = Annotated[
+    str,
+    _check(
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,190}").fullmatch,
+        "is not a name; use up to 191 letters, digits, '.', '_' and '-', a letter or digit first",
+    ),
+]
 KindNames = Annotated[tuple[Name, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
 """Kinds of worker processes."""
 QueueName = Annotated[
     str, _check(QUEUE_NAME.fullmatch, "{} is no queue's name: 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) : @")
 ]
 QueueNames = Annotated[tuple[QueueName, ...], Meta(min_length=1), ConvertBefore(to_tuple)]
-HostName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"), ConvertBefore(lower)]
-BucketName = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")]
+HostName = Annotated[str, _check(_HOST_NAME.fullmatch, "{} is no host's name"), ConvertBefore(lower)]
+BucketName = Annotated[
+    str, _check(re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch, "{} is no name of a bucket")
+]
 """Of a bucket in an object store."""
-ObjectPrefix = Annotated[str, Meta(pattern=r"^([A-Za-z0-9._-]{1,100}(/[A-Za-z0-9._-]{1,100}){0,5})?$")]
+ObjectPrefix = Annotated[
+    str,
+    _check(
+        re.compile(r"([A-Za-z0-9._-]{1,100}(/[A-Za-z0-9._-]{1,100}){0,5})?").fullmatch,
+        "{} is no prefix: up to six parts of letters, digits, '.', '_' and '-', with slashes between them",
+    ),
+]
 """What the names of objects begin with, without slashes at the ends."""
 ObjectStoreUrl = Annotated[str, CheckAfter(_check_object_store_url)]
 HostNames = Annotated[
-    tuple[Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$|^[0-9a-f:]{2,39}$")], ...],
+    tuple[Annotated[str, _check(_HOST_NAME_OR_ADDRESS.fullmatch, "{} is no host's name or address")], ...],
     Meta(max_length=100),
     ConvertBefore(
         lambda value: tuple(lower(one) for one in to_tuple(value)) if isinstance(value, str | list) else value
     ),
 ]
 """Names or addresses of hosts, without ports, in lower case; each is compared as a whole."""
-HeaderName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$"), ConvertBefore(lower)]
+HeaderName = Annotated[
+    str, _check(re.compile(r"[a-z][a-z0-9-]{0,63}").fullmatch, "{} is no header's name"), ConvertBefore(lower)
+]
+Arguments = Annotated[Any, _check(lambda value: isinstance(value, list | tuple | Mapping), "must be a list or a table")]
+"""Of a function, by position or by name."""
 MaskedKeys = Annotated[
     tuple[Annotated[Text, Meta(min_length=1, max_length=200)], ...], Meta(max_length=100), ConvertBefore(to_tuple)
 ]

@@ -12,7 +12,8 @@ import msgspec
 from peerd.domain.file_errors import InvalidFile
 
 DEFAULT_CLASS: Final = "default"
-STORAGE_KINDS: Final = ("storage", "storage-manager", "storage-server")
+STORAGE_SERVER: Final = "storage-server"
+STORAGE_KINDS: Final = ("storage", "storage-manager", STORAGE_SERVER)
 """The kinds of processes of [storage]: copiers, the manager, the server."""
 MAX_COPIES: Final = 16
 MAX_KEY_BYTES: Final = 1024

@@ -21,8 +21,7 @@ from peerd.work.handlers import Queue
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
-from peerd.work.worker import EffectiveWorkerSettings as WorkSettings
-from peerd.work.worker import Worker
+from peerd.work.worker import Worker, work_settings_of
 
 
 def worker(payload: Mapping[str, Any]) -> ProcessShell:
@@ -67,7 +66,7 @@ def load_worker(kind: str, given: WorkerSettings) -> Worker | TaskWorker:
     """
     section = f"workers.{kind}"
     found = _load_queue_worker(kind, given.tasks) if given.tasks is not None else _load_worker_class(kind, given)
-    found.settings = WorkSettings.of(found, given)
+    found.settings = work_settings_of(found, given)
     if isinstance(found, TaskWorker) and not found.settings.queues:
         raise InvalidEntry(section, type(found).__name__, "names no queue; give it queues = (…,)")
     if isinstance(found, QueueWorker) and (unknown := set(found.settings.queues) - set(found.queues)):

@@ -170,7 +170,7 @@ class Client(ClientOperations[BlockingMode]):
         Raises:
             ConfigError: the configuration is invalid; it lists all mistakes.
         """
-        from peerd.config.reading.loading import load  # noqa: PLC0415 - a node's processes must not import it
+        from peerd.config.loading import load  # noqa: PLC0415 - a node's processes must not import it
 
         settings = load(None if path is None else Path(path))
         database = settings.database

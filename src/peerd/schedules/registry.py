@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from peerd.config.parsing import InvalidSection, parse_section
 from peerd.config.schedules import to_schedule
 from peerd.config.settings import ScheduleSettings
 from peerd.domain.errors import InvalidSchedule
@@ -78,20 +79,8 @@ class ScheduleRegistry:
 
 
 def _parse(keys: dict[str, object]) -> ScheduleSettings:
-    from peerd.config.reading.models import (  # noqa: PLC0415 - few agents need pydantic
-        ValidationError,
-        describe_error,
-        key_path_of,
-        parse_section,
-    )
-
     try:
         return parse_section(ScheduleSettings, keys)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(key_path_of(first)) or "schedule"
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(ScheduleSettings.known_keys())
-            raise InvalidSchedule(field, f"there is no such key; there are {known}") from None
-        problem, remedy = describe_error(first)
-        raise InvalidSchedule(field, "; ".join(filter(None, [problem, remedy]))) from None
+    except InvalidSection as error:
+        path, message, remedy = error.mistakes[0]
+        raise InvalidSchedule(".".join(path), "; ".join(filter(None, [message, remedy]))) from None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
+from peerd.config.settings import WorkSettings
 from peerd.domain.outcome import StuckAttempt
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread, start_thread
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
@@ -23,7 +24,7 @@ from peerd.work.logs.line_writer import LineWriter
 from peerd.work.statistics_writer import StatisticsWriter
 from peerd.work.task_runner import Runner, runner_samples
 from peerd.work.task_worker import TaskWorker
-from peerd.work.worker import BaseWorker, EffectiveWorkerSettings, Worker
+from peerd.work.worker import BaseWorker, Worker
 
 LAST_STATISTICS_TIMEOUT: Final = 2.0
 """Seconds that a stop waits until the counts of the last attempts are written."""
@@ -205,7 +206,7 @@ class PeriodicService(WorkerService[Worker]):
 
 
 async def recycle_when_due(
-    settings: EffectiveWorkerSettings,
+    settings: WorkSettings,
     link: Link,
     ended: Callable[[], int],
     quiet: Callable[[], object],

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
+from peerd.config.settings import WorkSettings
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.known_handlers import KnownHandlers, UnsupportedTask, argument_names
 from peerd.domain.outcome import Outcome
@@ -18,7 +19,7 @@ from peerd.store.take.claimer import HandlerKey
 from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context
 from peerd.work.handlers import Handler, Queue
-from peerd.work.worker import BaseWorker, EffectiveWorkerSettings
+from peerd.work.worker import BaseWorker
 
 
 class HandlerAdapter:
@@ -268,7 +269,7 @@ async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> 
         await result
 
 
-def timeout_of(task: Task, handler_adapter: HandlerAdapter, settings: EffectiveWorkerSettings) -> float | None:
+def timeout_of(task: Task, handler_adapter: HandlerAdapter, settings: WorkSettings) -> float | None:
     """Seconds that an attempt may run: the row's own limit, the handler's, or the worker's."""
     if task.timeout is not None:
         return task.timeout

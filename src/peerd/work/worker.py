@@ -5,93 +5,40 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self
+from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
-from peerd.config.settings import WorkerSettings
-from peerd.domain.duration import parse_duration
-from peerd.domain.size import parse_size
+from peerd.config.parsing import InvalidSection, parse_section
+from peerd.config.settings import WorkerSettings, WorkSettings
 from peerd.runtime.concurrency.threads import SystemExitInThread, own_thread, run_in_thread
 from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
 from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Period = Annotated[float, msgspec.Meta(gt=0)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NO_QUEUES: Final = ()
+"""The attribute of a class that does not name them."""
 
 
-class EffectiveWorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings in seconds and bytes.
+def work_settings_of(worker: object, given: WorkerSettings | None = None) -> WorkSettings:
+    """The attributes of a worker object, overridden by the settings that the configuration gives explicitly.
 
-    ``count`` slots; a touch every ``update``; ``max_attempts`` where neither row nor handler says; ``delay_ratio`` ×
-    attempts before the next one; ``sleep`` after each end of a periodic worker's loop; ``poll_every`` at most between
-    two polls of an empty queue, and ``rung_poll_every`` while the doorbell is known to work; ``timeout`` of an attempt
-    where neither row nor handler says, and ``timeout_grace`` for returning after it; ``hook_timeout`` of the hooks
-    before an attempt, and of those after it; ``unknown_after``: a task is dead whose handler no process has known for
-    so long; ``log_lines`` from ``log_level`` up are kept with the attempts.
+    Raises:
+        ValueError: an attribute has a wrong value; the error names it.
     """
-
-    queues: tuple[str, ...] = ()
-    count: Count = 1
-    max_attempts: Count = 3
-    delay_ratio: float = 300.0
-    update: Period = 3.0
-    sleep: float = 1.0
-    poll_every: Period = 1.0
-    rung_poll_every: Period = 10.0
-    timeout: Period | None = None
-    timeout_grace: NotNegative = 30.0
-    hook_timeout: Period = 30.0
-    unknown_after: NotNegative = 3600.0
-    recycle_after: Count | None = None
-    recycle_age: Period | None = None
-    recycle_memory: Count | None = None
-    recycle_cpu: Period | None = None
-    drain_timeout: Period | None = None
-    log_lines: bool = True
-    log_level: Literal["debug", "info", "warning", "error", "critical"] = "info"
-    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-
-    @classmethod
-    def of(cls, worker: object, given: WorkerSettings | None = None) -> Self:
-        """The attributes of a worker object, overridden by the settings that the config gives explicitly.
-
-        Raises:
-            ValueError: an attribute has a wrong value; the error names it.
-        """
-        values: dict[str, Any] = {}
-        for field in cls.__struct_fields__:
-            value = getattr(worker, field, None)
-            if value is not None:
-                values[field] = _parse(field, value)
-        if given is not None:
-            explicit = {key: getattr(given, key) for key in given.given if key in cls.__struct_fields__}
-            values |= {key: value for key, value in explicit.items() if value is not None}
-        try:
-            return msgspec.convert(values, cls)
-        except msgspec.ValidationError as error:
-            raise ValueError(f"{type(worker).__name__}: {error}") from error
-
-
-def _parse(field: str, value: Any) -> Any:
-    """A class attribute as a setting."""
-    match field:
-        case "queues":
-            return (value,) if isinstance(value, str) else tuple(value)
-        case "recycle_memory":
-            return parse_size(value)
-        case "count" | "max_attempts" | "recycle_after" | "recycle_cpu" | "log_lines" | "log_level" | "options":
-            return value
-        case _:
-            try:
-                return parse_duration(value)
-            except ValueError as error:
-                raise ValueError(f"{field}: {error}") from error
+    keys = WorkSettings.known_keys()
+    attributes = {key: getattr(worker, key, None) for key in keys}
+    try:
+        settings = parse_section(
+            WorkSettings, {key: value for key, value in attributes.items() if value not in (None, NO_QUEUES)}
+        )
+    except InvalidSection as error:
+        raise ValueError(f"{type(worker).__name__}: {error}") from error
+    explicit = {key: getattr(given, key) for key in keys if given is not None and key in given.given}
+    return replace(settings, **{key: value for key, value in explicit.items() if value is not None})
 
 
 class WorkerState(StrEnum):
@@ -112,10 +59,10 @@ class WorkerExited(RuntimeError):
 class BaseWorker:
     """Settings, state and process of a worker, and the hooks `setup` and `teardown`."""
 
-    settings: EffectiveWorkerSettings
+    settings: WorkSettings
 
     def __init__(self) -> None:
-        self.settings = EffectiveWorkerSettings.of(self)
+        self.settings = work_settings_of(self)
         self.state = WorkerState.STOP
         self.stopped = asyncio.Event()
         self.events = EventBus()

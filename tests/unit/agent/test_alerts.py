@@ -14,7 +14,7 @@ from peerd.agent.alerts import delivery as module
 from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery, AlertDispatcher
 from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, Webhook, make_hook
 from peerd.agent.components import ComponentSupervisor
-from peerd.config.reading.models import parse_section
+from peerd.config.parsing import parse_section
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRate, AlertRateLimiter
 from peerd.runtime.observability import events as e

@@ -70,11 +70,12 @@ def test_the_file_is_the_nearest_above_or_of_a_variable_or_the_error_names_the_r
 def test_the_environment_overrides_the_file_and_its_mistakes_are_reported_there(write: Write) -> None:
     environment = {
         "PEERD_NODE_NAME": "7", "PEERD_DATABASE_URL": "postgres://db/peerd", "PEERD_DATABASE_POOL_SIZE": "9",
-        "PEERD_MANAGER_MAX_FAILED": "1d", "PEERD_TEST_RUN_FOLDER": "of no concern",
+        "PEERD_MANAGER_MAX_FAILED": "1d", "PEERD_TELEMETRY_METRICS": "false", "PEERD_TEST_RUN_FOLDER": "of no concern",
     }  # fmt: skip
     settings = load(write("[node]\nname = 'file'\nzone = 'kept'\n"), environment)
     assert (settings.node.name, settings.node.zone, settings.manager.max_failed) == ("7", "kept", 86_400)
     assert (settings.database.url, settings.database.pool_size) == ("postgres://db/peerd", 9)
+    assert not settings.telemetry.metrics
     environment = {"PEERD_NODE_GRACE": "soon", "PEERD_NODE_NAEM": "a", "PEERD_DATABASE_POOL_SIZE": "many"}
     assert problems(write(""), environment) == [
         "environment: PEERD_DATABASE_POOL_SIZE: must be a whole number; this is text",

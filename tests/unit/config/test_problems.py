@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 
 from peerd.config import ConfigError, load
-from peerd.config.reading.source import find_line, index_key_lines
+from peerd.config.source import find_line, index_key_lines
 from tests.support.certificates import make_certificate
 from tests.support.rows import rows
 from tests.unit.config.conftest import EMPTY, Write, checked, problems

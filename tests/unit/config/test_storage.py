@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from peerd.config import Check, Settings, check
-from peerd.config.reading.storage import COPIERS, MANAGER, SERVER
+from peerd.config.storage import COPIERS, MANAGER, SERVER
 from tests.support.certificates import make_certificate
 from tests.support.rows import rows
 

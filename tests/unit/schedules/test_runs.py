@@ -146,7 +146,7 @@ def test_what_is_registered_is_checked_as_the_configuration_is() -> None:
     registry = ScheduleRegistry([])
     wrong: list[tuple[str, dict[str, Any], str]] = [
         ("s", {"run": "no entry", "interval": 1}, "run: 'no entry' names no object"),
-        ("s", {"run": "m:f", "intervall": 1}, "intervall: there is no such key; there are run"),
+        ("s", {"run": "m:f", "intervall": 1}, "intervall: unknown key; did you mean 'interval'"),
         ("s", {"run": "m:f"}, "when does it tick"), ("x" * 200, {"run": "m:f", "interval": 1}, "name"),
     ]  # fmt: skip
     for name, keys, words in wrong:

@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from peerd.config.settings import WorkSettings
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.observability.events import EventBus
@@ -15,7 +16,6 @@ from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, 
 from peerd.testing import eventually_async
 from peerd.work.claims import polling
 from peerd.work.claims.polling import RungPolling
-from peerd.work.worker import EffectiveWorkerSettings
 
 AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
 WORKER = {"pid": 8, "slot": "jobs-2", "kind": "jobs", "role": "worker", "generation": 1}
@@ -50,7 +50,7 @@ class Harness:
     def __init__(self, *, may_lag: bool = True) -> None:
         self.runner = FakeRunner()
         self.process = ProcessContext(FakeLink(), EventBus())
-        settings = EffectiveWorkerSettings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
+        settings = WorkSettings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
         self.polling = RungPolling(cast("Any", self.runner), self.process, settings, may_lag=may_lag)
         self.processes_are(AGENT, WORKER)
 

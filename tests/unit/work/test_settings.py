@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from peerd import TaskWorker, Worker
-from peerd.config.reading.models import parse_section
-from peerd.config.settings import WorkerSettings
+from peerd.config.parsing import parse_section
+from peerd.config.settings import WorkerSettings, WorkSettings
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.shell import process_shell
 from peerd.work import services
 from peerd.work.services import recycle_when_due
-from peerd.work.worker import EffectiveWorkerSettings
+from peerd.work.worker import work_settings_of
 from tests.support.rows import rows
 
 
@@ -32,9 +32,9 @@ def test_attributes_of_the_class_are_read_with_their_units() -> None:
     assert (settings.timeout, settings.recycle_memory) == (7200.0, 10**9)
     one = type("One", (TaskWorker,), {"queues": "legacy"})
     assert one().settings.queues == ("legacy",), "one queue may be named without a tuple"
-    assert Worker().settings == EffectiveWorkerSettings()
+    assert Worker().settings == WorkSettings()
     values = {"worker": "m:Video", "count": 2, "delay_ratio": "10s", "timeout": None, "options": {"folder": "/srv"}}
-    settings = EffectiveWorkerSettings.of(Video(), parse_section(WorkerSettings, values))
+    settings = work_settings_of(Video(), parse_section(WorkerSettings, values))
     assert (settings.count, settings.delay_ratio, settings.options) == (2, 10.0, {"folder": "/srv"})
     assert (settings.update, settings.timeout) == (0.5, 7200.0), "the config overrides only what it gives"
 
@@ -61,11 +61,11 @@ def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("settings", "reason"), [
-    (EffectiveWorkerSettings(recycle_after=3), "it has run 3 tasks"),
-    (EffectiveWorkerSettings(recycle_age=0.05), "recycle_age"),
+    (WorkSettings(recycle_after=3), "it has run 3 tasks"),
+    (WorkSettings(recycle_age=0.05), "recycle_age"),
 ])  # fmt: skip
 async def test_a_limit_that_is_reached_is_reported_once_with_its_reason(
-    settings: EffectiveWorkerSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
+    settings: WorkSettings, reason: str, ends: tuple[socket.socket, Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_often(monkeypatch)
     master, link = ends
@@ -89,7 +89,7 @@ async def test_the_drain_ends_at_its_timeout_with_tasks_still_running(
 ) -> None:
     check_often(monkeypatch)
     master, link = ends
-    settings = EffectiveWorkerSettings(recycle_after=1, drain_timeout=0.05)
+    settings = WorkSettings(recycle_after=1, drain_timeout=0.05)
     await recycle_when_due(settings, link, lambda: 1, quiet=lambda: None, is_drained=lambda: False)
     sent = [receive(master), receive(master)]
     assert [message["type"] for message in sent if message] == ["drain", "recycle"]

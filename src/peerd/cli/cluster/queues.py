@@ -17,7 +17,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.output.findings import finding_lines
 from peerd.cli.output.formatting import STATUS_STYLES, format_age, format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right
-from peerd.config.reading.suggestions import suggest_similar
+from peerd.config.problems import suggest_similar
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import AttemptFigures
 from peerd.store.queue_states import QueueState

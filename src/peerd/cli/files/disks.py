@@ -17,7 +17,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.files.formats import balance_table, disks_table, problems_of
 from peerd.cli.output.formatting import pluralize
-from peerd.config.reading.storage import object_store_options
+from peerd.config.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
 from peerd.domain.size import format_size
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty

@@ -19,7 +19,7 @@ from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.node.log_reader import LineFilter, LogFollower, end_of_lines, last_lines
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.tasks.log_lines import render_line
-from peerd.config.reading.suggestions import suggest_similar
+from peerd.config.problems import suggest_similar
 from peerd.supervision.control import control_client
 
 app = new_app()

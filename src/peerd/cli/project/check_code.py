@@ -8,8 +8,7 @@ from typing import Any
 from peerd.cli.project.check_report import ConfigReport
 from peerd.cli.project.code_imports import SectionName, import_project_code
 from peerd.config import Settings
-from peerd.config.reading.source import KeyPath
-from peerd.config.reading.suggestions import suggest_similar
+from peerd.config.problems import KeyPath, suggest_similar
 from peerd.config.schedules import applies_to_node
 
 ImportResults = Mapping[SectionName, Mapping[str, Any]]

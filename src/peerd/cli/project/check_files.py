@@ -14,7 +14,7 @@ from pathlib import Path
 from peerd.cli.project.check_report import ConfigReport
 from peerd.config import Settings
 from peerd.config.address import is_sqlite
-from peerd.config.reading.source import KeyPath
+from peerd.config.problems import KeyPath
 from peerd.store.connection.engines import with_driver
 
 

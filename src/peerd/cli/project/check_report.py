@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from peerd.config import Check, Problem, Settings
-from peerd.config.reading.source import KeyPath, display_path, find_line, index_key_lines
+from peerd.config.problems import KeyPath
+from peerd.config.source import display_path, find_line, index_key_lines
 
 
 class ConfigReport:

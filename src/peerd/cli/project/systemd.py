@@ -16,7 +16,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.config import Settings
-from peerd.config.reading.environment import setting_variables
+from peerd.config.source import setting_variables
 from peerd.runtime.process import exit_codes
 
 app = new_app()

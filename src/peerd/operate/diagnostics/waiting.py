@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.config.reading.suggestions import suggest_similar
+from peerd.config.problems import suggest_similar
 from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level

@@ -9,7 +9,7 @@ from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy.engine import URL
 
-from peerd.config.reading.models import parse_section
+from peerd.config.parsing import parse_section
 from peerd.config.settings import ManagerSettings, WorkerSettings
 from peerd.domain.task import Task
 from peerd.manager.chores import CHORES
@@ -28,7 +28,7 @@ from peerd.testing.node.process import InlineProcess, register_node
 from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.handlers import Queue
 from peerd.work.task_worker import QueueWorker, TaskWorker
-from peerd.work.worker import EffectiveWorkerSettings
+from peerd.work.worker import work_settings_of
 
 T = TypeVar("T")
 
@@ -310,5 +310,5 @@ def _make_workers(serves: Sequence[Queue | TaskWorker], settings: Mapping[str, A
     workers = [served for served in serves if isinstance(served, TaskWorker)]
     workers = [QueueWorker(queues), *workers] if queues else workers
     for worker in workers:
-        worker.settings = EffectiveWorkerSettings.of(worker, given)
+        worker.settings = work_settings_of(worker, given)
     return workers

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from peerd.config.settings import WorkSettings
 from peerd.domain.backoff import exponential_backoff
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_ups import RingReceiver
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.work.worker import EffectiveWorkerSettings
 
 if TYPE_CHECKING:
     from peerd.work.task_runner import Runner
@@ -34,7 +34,7 @@ class RungPolling:
     """
 
     def __init__(
-        self, runner: Runner, process: ProcessContext, settings: EffectiveWorkerSettings, *, may_lag: bool = True
+        self, runner: Runner, process: ProcessContext, settings: WorkSettings, *, may_lag: bool = True
     ) -> None:
         self._runner = runner
         self._settings = settings

@@ -9,17 +9,22 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from pydantic_core import ErrorDetails
-
+from peerd.config.consistency import find_contradictions, find_incomplete_tables, find_warnings
+from peerd.config.derived import derive_settings
+from peerd.config.parsing import Mistake, SectionParser
 from peerd.config.problems import ConfigError, Problem
-from peerd.config.reading.consistency import find_contradictions, find_incomplete_tables, find_warnings
-from peerd.config.reading.derived import derive_settings
-from peerd.config.reading.environment import CONFIG_VARIABLE, find_unknown_variables, read_overrides
-from peerd.config.reading.models import ValidationError, describe_error, key_path_of, parse_section
-from peerd.config.reading.source import ConfigSource, KeyPath, current_folder, index_key_lines, merge_overrides
 from peerd.config.settings import Document, Settings
+from peerd.config.source import (
+    CONFIG_VARIABLE,
+    ConfigSource,
+    current_folder,
+    find_unknown_variables,
+    index_key_lines,
+    merge_overrides,
+    read_overrides,
+)
 from peerd.domain.size import format_size
 
 FILE_NAME = "peerd.toml"
@@ -27,8 +32,6 @@ MAX_FILE_SIZE = 1024 * 1024
 """Bytes."""
 MAX_PROBLEMS: Final = 100
 """Problems of values that are listed."""
-MAX_ROUNDS: Final = 5
-"""Removing a value can make the table around it incomplete, and so on up; this is the greatest depth of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,18 @@ def check(path: Path | None = None, environment: Mapping[str, str] = os.environ)
         source = _read_source(_find_file(path, environment), environment)
     except ConfigError as error:
         return Check(error.problems)
-    document, invalid_values, source.invalid_keys = _validate(source)
-    problems = [*find_incomplete_tables(source), *find_unknown_variables(environment), *invalid_values]
-    if document is None:
-        return Check(sorted(problems, key=_sort_key))
+    parser = SectionParser()
+    document = parser.parse_section(Document, source.values)
+    source.invalid_keys = frozenset(parser.invalid_keys)
     settings, derived_problems = derive_settings(document, source)
-    problems += [*derived_problems, *find_contradictions(settings, source)]
-    warnings = [] if invalid_values else find_warnings(settings, source)  # they would be about defaults
+    problems = [
+        *find_incomplete_tables(source),
+        *find_unknown_variables(environment),
+        *_to_problems(parser.mistakes, source),
+        *derived_problems,
+        *find_contradictions(settings, source),
+    ]
+    warnings = [] if parser.mistakes else find_warnings(settings, source)  # they would be about defaults
     return Check(sorted(problems, key=_sort_key), warnings, None if problems else settings, settings)
 
 
@@ -150,60 +158,11 @@ def _syntax_error(path: Path, text: str, error: tomllib.TOMLDecodeError) -> Conf
     return _unreadable(path, f"this is not TOML: {message[:1].lower()}{message[1:]}", "", line)
 
 
-def _validate(source: ConfigSource) -> tuple[Document | None, list[Problem], frozenset[KeyPath]]:
-    """The document made of the valid values, the problems of the others, and the keys that have defaults for them.
-
-    Invalid values are removed and the rest is validated again, so that one mistake does not hide those that only show
-    when the settings are compared. The document is None where even the rest cannot be validated.
-    """
-    problems: list[Problem] | None = None
-    invalid_keys: set[KeyPath] = set()
-    unknown: set[KeyPath] = set()
-    for _ in range(MAX_ROUNDS):
-        try:
-            document = parse_section(Document, _without_keys(invalid_keys, source.values, ()))
-        except ValidationError as error:
-            details = _without_consequences(error.errors(include_url=False))
-            problems = _to_problems(details, source) if problems is None else problems
-            invalid_keys |= {_invalid_key_of(detail) for detail in details}
-            unknown |= {key_path_of(detail) for detail in details if detail["type"] == "extra_forbidden"}
-        else:
-            return document, problems or [], frozenset(invalid_keys - unknown)
-    return None, problems or [], frozenset(invalid_keys)
-
-
-def _without_consequences(details: list[ErrorDetails]) -> list[ErrorDetails]:
-    """Without the shortness of a list whose values were all invalid, which pydantic reports beside them."""
-    invalid = {key_path_of(detail) for detail in details if detail["type"] != "too_short"}
-    return [detail for detail in details if detail["type"] != "too_short" or key_path_of(detail) not in invalid]
-
-
-def _to_problems(details: list[ErrorDetails], source: ConfigSource) -> list[Problem]:
-    problems = [source.problem(key_path_of(detail), *describe_error(detail)) for detail in details[:MAX_PROBLEMS]]
-    if len(details) > MAX_PROBLEMS:
-        problems.append(source.problem((), f"{len(details) - MAX_PROBLEMS:,} more problems are not listed"))
+def _to_problems(mistakes: list[Mistake], source: ConfigSource) -> list[Problem]:
+    problems = [source.problem(*mistake) for mistake in mistakes[:MAX_PROBLEMS]]
+    if len(mistakes) > MAX_PROBLEMS:
+        problems.append(source.problem((), f"{len(mistakes) - MAX_PROBLEMS:,} more problems are not listed"))
     return problems
-
-
-def _invalid_key_of(detail: ErrorDetails) -> KeyPath:
-    """The key of the invalid value, or the table in which one is missing."""
-    key_path = key_path_of(detail)
-    return key_path[:-1] if detail["type"] == "missing" else key_path
-
-
-def _without_keys(invalid_keys: set[KeyPath], table: dict[str, Any], key_path: KeyPath) -> dict[str, Any]:
-    """A copy of a table, without the values of these keys."""
-    kept = {}
-    for name, value in table.items():
-        inner = (*key_path, name)
-        if inner in invalid_keys:
-            continue
-        kept[name] = (
-            _without_keys(invalid_keys, value, inner)
-            if isinstance(value, dict) and len(inner) < MAX_ROUNDS - 1
-            else value
-        )
-    return kept
 
 
 def _sort_key(problem: Problem) -> tuple[str, int, str]:

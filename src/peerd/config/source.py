@@ -1,7 +1,10 @@
-"""The values of a configuration with their origin, for the place in each problem.
+"""The values of a configuration with their origin, for the place in each problem: a line of peerd.toml, or a variable.
 
 Neither tomllib nor another dependency reports line numbers. So this module finds where each statement of the file
 begins; tomllib parses the statement.
+
+The variable PEERD_<SECTION>_<KEY> overrides the key of peerd.toml. Workers have no such variables: their names may
+hold any character.
 """
 
 from __future__ import annotations
@@ -13,14 +16,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast, get_type_hints
 
-from peerd.config.problems import Problem
+from peerd.config.problems import KeyPath, Problem, did_you_mean
+from peerd.config.settings import Document, Section
 
-KeyPath = tuple[str, ...]
-"""The names of the tables from the outermost to the innermost, and of a key."""
+CONFIG_VARIABLE = "PEERD_CONFIG"
+
+SECTIONS_WITH_VARIABLES: Final = ("node", "database", "cluster", "manager", "statistics", "logging", "telemetry")
 MAX_SHOWN_KEY_LENGTH = 200
-Overrides = Mapping[tuple[str, str], Any]
 
 
 @dataclass(slots=True)
@@ -82,7 +86,48 @@ def display_path(file: Path) -> str:
     return str(file.relative_to(here) if file.is_relative_to(here) else file)
 
 
-def merge_overrides(values: dict[str, Any], overrides: Overrides) -> dict[str, Any]:
+def setting_variables() -> dict[str, tuple[str, str]]:
+    """Every variable that overrides a setting, with the section and the key that it overrides."""
+    return {
+        f"PEERD_{section}_{key}".upper(): (section, key)
+        for section in SECTIONS_WITH_VARIABLES
+        for key in _section_type(section).known_keys()
+    }
+
+
+def read_overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]:
+    """The settings that the environment gives, by section and key."""
+    return {
+        key_path: _parse_value(environment[variable], *key_path)
+        for variable, key_path in setting_variables().items()
+        if variable in environment
+    }
+
+
+def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
+    """Variables that look like an override, and override nothing."""
+    known = setting_variables()
+    prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS_WITH_VARIABLES)
+    return [
+        Problem("environment", None, name, "overrides no setting", did_you_mean(name, known))
+        for name in sorted(environment)
+        if name.startswith(prefixes) and name not in known
+    ]
+
+
+def _section_type(section: str) -> type[Section]:
+    return cast("type[Section]", get_type_hints(Document)[section])
+
+
+def _parse_value(text: str, section: str, key: str) -> Any:
+    """A whole number, true or false where the setting is one; all other types are parsed from text."""
+    kind, word = get_type_hints(_section_type(section))[key], text.strip()
+    if kind is bool and word in {"true", "false"}:
+        return word == "true"
+    return int(word) if kind is int and word.isdecimal() and len(text) < 100 else text
+
+
+def merge_overrides(values: dict[str, Any], overrides: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
     """The values of the file, overridden by those of the environment."""
     merged = dict(values)
     for (section, key), value in overrides.items():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import stat
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from peerd.config.address import has_password, is_sqlite
-from peerd.config.problems import Problem
-from peerd.config.reading.gateway_access import find_gateway_problems, find_gateway_warnings
-from peerd.config.reading.source import ConfigSource, KeyPath, find_line
-from peerd.config.reading.storage import SERVER as STORAGE_SERVER
-from peerd.config.reading.tls_files import find_tls_problems
+from peerd.config.address import is_sqlite
+from peerd.config.problems import KeyPath, Problem
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
+from peerd.config.security import find_access_problems, find_access_warnings
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
+from peerd.config.source import ConfigSource, find_line
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
 from peerd.domain.duration import format_duration
 
@@ -46,14 +41,6 @@ def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
             yield source.problem(("alerts", name), given, remedy)
 
 
-def _proxy_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """A header that names the user must come from a proxy, and not from anything that connects."""
-    for name, web in settings.web.items():
-        if settings.access.proxy_user_header is not None and "*" in web.forwarded_allow_ips:
-            problem = "every program that connects could name any user in [access] proxy_user_header"
-            yield source.problem(("web", name, "forwarded_allow_ips"), problem, "give the addresses of the proxies")
-
-
 def _name_problems(source: ConfigSource) -> Iterator[Problem]:
     """Names of kinds of processes must be unique: status and reload know a kind by its name alone."""
     taken: dict[str, str] = {}
@@ -76,11 +63,7 @@ def _tables_in(source: ConfigSource, section: str) -> Iterator[tuple[str, dict[s
 def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """Settings that cannot all hold: running tasks would be rescued, or two sections would listen on one address."""
     yield from _duplicate_bindings(settings, source)
-    yield from find_gateway_problems(settings, source)
-    yield from _proxy_problems(settings, source)
-    for name, web in settings.web.items():
-        if name != STORAGE_SERVER:  # whose files are those of [storage]
-            yield from find_tls_problems(("web", name), web, source)
+    yield from find_access_problems(settings, source)
     heartbeat, inactive = settings.node.heartbeat_every, settings.manager.inactive_after
     if inactive <= heartbeat and source.has_valid(("node", "heartbeat_every"), ("manager", "inactive_after")):
         problem = f"{format_duration(inactive)} is no longer than a heartbeat ({format_duration(heartbeat)})"
@@ -124,7 +107,7 @@ def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
         *find_schedule_warnings(settings, source),
         *_web_warnings(settings, source),
         *_gateway_warnings(settings, source),
-        *_readable_secrets(settings, source),
+        *find_access_warnings(settings, source),
     ]
 
 
@@ -183,7 +166,6 @@ def _gateway_warnings(settings: Settings, source: ConfigSource) -> Iterator[Prob
     for name, gateway in settings.gateway.items():
         yield from _grace_warnings(("gateway", name), gateway.grace, settings, source)
         yield from _reuse_port_warning(("gateway", name), gateway, source)
-    yield from find_gateway_warnings(settings, source)
 
 
 def _reuse_port_warning(
@@ -202,7 +184,7 @@ def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Itera
     """The worker that claims a task writes its own max_attempts into it, so two values for one queue depend on luck."""
     served: dict[str, list[tuple[str, int]]] = defaultdict(list)
     for name, worker in settings.workers.items():
-        for queue in (*(worker.queues or ()), *(worker.tasks or ())):
+        for queue in (*worker.queues, *(worker.tasks or ())):
             served[queue].append((name, worker.max_attempts))
     for queue, workers in served.items():
         if len({limit for _, limit in workers}) > 1:
@@ -210,49 +192,3 @@ def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Itera
             problem = f"{queue} is served by {first[0]} too, with another max_attempts"
             remedy = "give both the same: the worker that claims a task decides"
             yield source.problem(("workers", last, "max_attempts"), problem, remedy)
-
-
-def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """Secrets in files whose mode lets all users read them; the modes of folders are not considered."""
-    for key_path, kind, file in _secret_locations(settings):
-        is_overridden = file == settings.file and key_path[:2] in source.overridden
-        with suppress(OSError):
-            if file is not None and not is_overridden and file.stat().st_mode & stat.S_IROTH:
-                problem = f"every user of this machine can read the {kind} in {file}"
-                yield source.problem(key_path, problem, f"chmod o= {file}")
-
-
-def _secret_files_of_servers(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
-    for name, place in settings.storage.object_stores.items():
-        key = ("storage", "object_stores", name, "credentials_file")
-        yield (
-            key,
-            "access key",
-            None if (file := place.credentials_file) is None else settings.project_directory / file.expanduser(),
-        )
-    yield ("storage", "tls_key"), "key", settings.storage.tls_key
-    for name, web in settings.web.items():
-        if name != STORAGE_SERVER:
-            yield ("web", name, "tls_key"), "key", web.tls_key
-
-
-def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
-    """The key of each secret, its kind, and the file that holds it, if there is one."""
-    database, cluster = settings.database, settings.cluster
-    yield ("database", "password_file"), "password", database.password_file
-    yield ("cluster", "secret_file"), "secret", cluster.secret_file
-    if database.password_file is None and has_password(database.url):
-        yield ("database", "url"), "password", settings.file
-    if cluster.secret_file is None and cluster.secret is not None:
-        yield ("cluster", "secret"), "secret", settings.file
-    for name, hook in settings.alerts.items():
-        if hook.mail is not None:
-            yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
-        if hook.webhook is not None:
-            yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
-    yield from _secret_files_of_servers(settings)
-    for name, gateway in settings.gateway.items():
-        yield ("gateway", name, "token_file"), "token", gateway.token_file
-        yield ("gateway", name, "tls_key"), "key", gateway.tls_key
-        if gateway.token_file is None and gateway.token is not None:
-            yield ("gateway", name, "token"), "token", settings.file

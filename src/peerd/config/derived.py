@@ -10,9 +10,7 @@ from msgspec.structs import asdict, replace
 
 from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
-from peerd.config.reading.source import ConfigSource
-from peerd.config.reading.storage import find_storage_problems, with_storage
-from peerd.config.reading.tls_files import TLS_KEYS
+from peerd.config.security import TLS_KEYS
 from peerd.config.settings import (
     ClusterSettings,
     DatabaseSettings,
@@ -22,6 +20,8 @@ from peerd.config.settings import (
     Section,
     Settings,
 )
+from peerd.config.source import ConfigSource
+from peerd.config.storage import find_storage_problems, with_storage
 from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
-from peerd.config.reading.source import ConfigSource
-from peerd.config.reading.tls_files import find_tls_problems
+from peerd.config.security import find_tls_problems
 from peerd.config.settings import Settings, StorageSettings, WebSettings, WorkerSettings
+from peerd.config.source import ConfigSource
 from peerd.domain.bind_address import TcpAddress, parse_bind_address
 from peerd.domain.files import STORAGE_KINDS
 

@@ -1,1 +1,0 @@
-"""Reading peerd.toml and the environment: parsing, validation, derived settings and every problem at once."""
