@@ -19,7 +19,7 @@ from bench.databases import register_bench_process
 from bench.jobs import bench
 from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus, TasksClaimed
-from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_output import LogEventListener, configure_logging
 from peerd.store.connection.database import Database
 from peerd.store.connection.database_errors import was_rolled_back
 from peerd.work.task_runner import Runner

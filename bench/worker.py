@@ -25,8 +25,7 @@ from peerd.runtime.concurrency import threads
 from peerd.runtime.messages.frames import encode
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
-from peerd.runtime.observability.log_aggregation import SuccessAggregator
-from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_output import LogEventListener, SuccessAggregator, configure_logging
 from peerd.runtime.process import interpreter
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.shell.telemetry import ProcessTelemetry

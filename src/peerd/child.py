@@ -51,7 +51,7 @@ def main(fd: int, master: int) -> int:
 
 def _start_logging(plan: Mapping[str, Any]) -> None:
     with blocked_import("rich"):  # structlog would use it for tracebacks, which are plain text in our log
-        from peerd.runtime.observability.log_messages import configure_logging  # noqa: PLC0415 - imports structlog
+        from peerd.runtime.observability.log_output import configure_logging  # noqa: PLC0415 - imports structlog
     configure_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
 
 

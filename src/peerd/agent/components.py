@@ -15,7 +15,8 @@ from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from peerd.domain.backoff import exponential_backoff
-from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, EventBus
+from peerd.runtime.observability.events import ComponentFailed, EventBus
+from peerd.runtime.observability.log_messages import component_ended
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_exception
 
@@ -97,7 +98,7 @@ class Component:
             return self._fail(error, self._now() - began)
         if self.state is not ComponentState.STOPPED:
             self._set_state(ComponentState.ENDED)
-            self.events.emit(ComponentEnded(component=self.name))
+            self.events.emit(component_ended(self.name))
         return None
 
     def _fail(self, error: BaseException, ran_for: float) -> float:

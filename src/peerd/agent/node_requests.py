@@ -19,7 +19,8 @@ from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.node_request import MAX_RESULT_BYTES, decode_command
 from peerd.domain.token_bucket import TokenBucket
-from peerd.runtime.observability.events import EventBus, NodeRequestEnded
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import node_request_ended
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
@@ -131,11 +132,7 @@ class NodeRequestReceiver(Subsystem):
         except Exception as failed:  # noqa: BLE001 - the requester learns of it, and the agent goes on
             error = describe_exception(failed)
         await self._write(stored.finish_request, request.id, result=result if error is None else None, error=error)
-        self.events.emit(
-            NodeRequestEnded(
-                request_id=request.id, command=request.command, requested_by=request.requested_by, error=error
-            )
-        )
+        self.events.emit(node_request_ended(request.id, request.command, request.requested_by, error))
 
     async def _write(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write to the row, however long the database is away."""

@@ -12,7 +12,8 @@ from peerd import __version__
 from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced, RowLocked
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
-from peerd.runtime.observability.events import EventBus, NodeRegistered, WaitingForNode
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import node_registered, waiting_for_node
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import Node, find_node, heartbeat, heartbeat_only, is_node_alive, register_incarnation
@@ -59,7 +60,7 @@ async def register_node(
             break
     node = await database.run(heartbeat, name, incarnation)
     await database.run(end_earlier_processes, node.id, incarnation)
-    events.emit(NodeRegistered(node=name, node_id=node.id))
+    events.emit(node_registered(name, node.id))
     return node
 
 
@@ -76,7 +77,7 @@ async def _wait_until_silent(database: DatabaseThreads, previous: Node, silence:
             raise NodeNameTaken(previous.name, found.address)
         if not logged:
             logged = True
-            events.emit(WaitingForNode(node=previous.name, seconds=silence))
+            events.emit(waiting_for_node(previous.name, silence))
         await asyncio.sleep(silence / CHECKS_WITHIN_SILENCE)
 
 

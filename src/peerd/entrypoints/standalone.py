@@ -77,7 +77,7 @@ class LateLog:
     def __call__(self, event: Event) -> None:
         """Log an event."""
         if self._listener is None:
-            from peerd.runtime.observability.log_messages import (  # noqa: PLC0415 - see above
+            from peerd.runtime.observability.log_output import (  # noqa: PLC0415 - see above
                 LogEventListener,
                 configure_logging,
             )

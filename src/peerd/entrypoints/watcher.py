@@ -10,7 +10,8 @@ from typing import Any, Final
 from watchfiles import awatch
 
 from peerd.entrypoints.process_parts import create_events, decode_settings
-from peerd.runtime.observability.events import EventBus, FilesChanged
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import files_changed
 from peerd.runtime.process.link import Link
 
 DEBOUNCE_MS: Final = 200
@@ -62,7 +63,7 @@ class FileWatcher:
         changed = awatch(*watched.folders, watch_filter=watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
         async for changes in changed:
             files = {Path(path) for _, path in changes}
-            self._events.emit(FilesChanged(files=tuple(sorted(file.name for file in files))))
+            self._events.emit(files_changed(tuple(sorted(file.name for file in files))))
             self._link.send({"type": "reload", **reload_request_for(files, watched.config, self._kinds)})
 
     async def receive(self, message: Mapping[str, object]) -> None:

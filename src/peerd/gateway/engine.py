@@ -33,7 +33,8 @@ from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.tube_life import TubeLife
 from peerd.gateway.tubes import Tube, Tubes
-from peerd.runtime.observability.events import EventBus, QueueOperationFailed
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import queue_operation_failed
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store import jobs
 from peerd.store.connection.database import Database
@@ -299,7 +300,7 @@ class Engine:
             if isinstance(error, DatabaseUnavailable):
                 self._outages.lost(error)
             else:
-                self._events.emit(QueueOperationFailed(error=describe_exception(error)))
+                self._events.emit(queue_operation_failed(describe_exception(error)))
 
     def _on_delivered(self) -> None:
         self.outbox.flush()

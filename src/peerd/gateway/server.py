@@ -13,7 +13,7 @@ from peerd.gateway.process_state import GatewayState
 from peerd.gateway.reply_memory import ReplyAccount
 from peerd.gateway.sessions.beanstalk import BeanstalkSession
 from peerd.gateway.sessions.json import JsonSession
-from peerd.runtime.observability import events
+from peerd.runtime.observability import log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.runtime.socket_listener import SocketListener
@@ -72,7 +72,7 @@ class GatewayServer:
         self.state.connections += 1
         self.state.total_connections += 1
         if self.state.connections > self.state.options.max_connections:
-            self._events.emit(events.QueueClientRefused(most=self.state.options.max_connections))
+            self._events.emit(log_messages.queue_client_refused(self.state.options.max_connections))
             return False
         return not self.is_draining
 
@@ -85,10 +85,10 @@ class GatewayServer:
 
     def report_slow(self, unread: int) -> None:
         """Report that a client is disconnected that has left so many bytes unread."""
-        self._events.emit(events.SlowQueueClientDisconnected(unread=unread))
+        self._events.emit(log_messages.slow_queue_client_disconnected(unread))
 
     def _on_accept_error(self, error: BaseException) -> None:
-        self._events.emit(events.AcceptFailed(error=describe_exception(error)))
+        self._events.emit(log_messages.accept_failed(describe_exception(error)))
 
     # ---------------------------------------------------------------- the end
 

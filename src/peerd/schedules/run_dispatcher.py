@@ -14,7 +14,8 @@ from peerd.domain.files import STORAGE_KINDS
 from peerd.domain.schedule import ALL, CLUSTER, RunStatus, Schedule
 from peerd.runtime.messages.addressing import WEB_ROLE, Peer
 from peerd.runtime.messages.inbox import Message
-from peerd.runtime.observability.events import EventBus, ScheduleRunEnded, ScheduleRunStarted
+from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
+from peerd.runtime.observability.log_messages import schedule_run_started
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
@@ -94,7 +95,7 @@ class RunDispatcher:
             return
         slots = [(peer.slot, peer.pid) for peer in processes]
         for claimed in await self._threads.run(schedule_runs.claim_run, run, schedule, self._identity, slots):
-            self._events.emit(ScheduleRunStarted(schedule=run.schedule, run_id=claimed.id, slot=claimed.slot or ""))
+            self._events.emit(schedule_run_started(run.schedule, claimed.id, claimed.slot or ""))
             self._request_in_background(claimed, schedule, just_claimed=True)
 
     async def _enqueue(self, run: ScheduleRun, schedule: Schedule) -> None:

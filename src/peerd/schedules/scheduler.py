@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol, TypeVar
 from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
-from peerd.runtime.observability.events import EventBus, ScheduleFailed, ScheduleTickFired
+from peerd.runtime.observability.events import EventBus, ScheduleFailed
+from peerd.runtime.observability.log_messages import schedule_ticked
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -274,7 +275,7 @@ class Scheduler:
         run = await self._threads.run(stored.fire_tick, row, schedule, decision)
         if run is not None:
             self._events.emit(
-                ScheduleTickFired(
+                schedule_ticked(
                     schedule=run.schedule,
                     run_id=run.id,
                     tick=run.tick_at.isoformat(timespec="milliseconds"),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uvicorn import Config
 
 from peerd.config.settings import WebSettings
-from peerd.runtime.observability import events
+from peerd.runtime.observability import events, log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.runtime.socket_listener import SocketListener, server_tls
@@ -65,7 +65,7 @@ class WebServer:
             listener = SocketListener(
                 listening_socket,
                 lambda: HttpProtocol(config, self.connections),
-                lambda error: self._events.emit(events.AcceptFailed(error=describe_exception(error))),
+                lambda error: self._events.emit(log_messages.accept_failed(describe_exception(error))),
                 tls,
             )
             listener.start()
@@ -95,7 +95,7 @@ class WebServer:
                 await self.connections.wait_until_closed()
         except TimeoutError:
             requests, connections = self.connections.in_flight, len(self.connections.open)
-            self._events.emit(events.WebRequestsAborted(requests=requests, connections=connections))
+            self._events.emit(log_messages.web_requests_aborted(requests, connections))
             await self.connections.cancel_all(CANCEL_WITHIN)
 
     async def shut_down(self, within: float) -> None:
@@ -148,4 +148,6 @@ class UvicornLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.exc_info:
-            self._events.emit(events.HttpServerWarned(text=record.getMessage(), error=record.levelno >= logging.ERROR))
+            self._events.emit(
+                log_messages.http_server_warned(record.getMessage(), error=record.levelno >= logging.ERROR)
+            )

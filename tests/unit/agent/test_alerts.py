@@ -19,6 +19,7 @@ from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRate, AlertRateLimiter
 from peerd.runtime.observability import events as e
 from peerd.runtime.observability.alert_detection import AlertEventListener
+from peerd.runtime.observability.log_messages import alert_raised, alerts_dropped
 from peerd.testing import eventually_async
 from tests.support.fake_servers import fake_mail_server, fake_web_server
 from tests.support.rows import rows
@@ -163,7 +164,7 @@ async def test_a_failing_hook_is_retried_and_then_abandoned(monkeypatch: pytest.
     waiting = deliver(hook, AlertRate(100_000, 1.0), events)
     for number in range(MAX_QUEUED + 5):
         waiting.offer(alert(text=str(number)))
-    assert events == [e.AlertsDropped(hook="hook", count=1)] * 5, "few wait for a dead hook"
+    assert events == [alerts_dropped("hook", 1)] * 5, "few wait for a dead hook"
 
 
 async def test_a_webhook_is_sent_json_that_chat_programs_show_and_fails_with_the_servers_answer(tmp_path: Path) -> None:
@@ -219,7 +220,7 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
         await eventually_async(lambda: len(web.bodies) == 1)
         await dispatcher.stop(0.0)
         assert [body["text"] for body in web.bodies] == ["video-1 keeps failing"] * 2
-        assert [event for event in events if isinstance(event, e.AlertRaised)] == [
-            e.AlertRaised(alert="crash-loop", text="video-1 keeps failing", slot="video-1")
+        assert [event for event in events if isinstance(event, e.LogLine)] == [
+            alert_raised("crash-loop", "video-1 keeps failing", "video-1")
         ]
         assert components.names == []

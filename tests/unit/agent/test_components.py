@@ -17,7 +17,8 @@ from peerd.agent.components import ComponentNameTaken, ComponentSupervisor
 from peerd.agent.database_health import OutageReporter
 from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUsage, UsageLimits, UsageMeter
 from peerd.runtime.observability import events as e
-from peerd.runtime.observability.events import ComponentEnded, ComponentFailed, Event, EventBus
+from peerd.runtime.observability.events import ComponentFailed, Event, EventBus
+from peerd.runtime.observability.log_messages import component_ended
 from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
@@ -63,7 +64,7 @@ async def test_a_component_that_raises_is_restarted_and_nothing_else_ends(
     assert [event.failures for event in failures] == [1, 2, 3]
     assert failures[-1].again_in > 2 * failures[0].again_in
     components.start("short", lambda: asyncio.sleep(0))
-    await eventually_async(lambda: events[-1] == ComponentEnded(component="short"))
+    await eventually_async(lambda: events[-1] == component_ended("short"))
     assert components.to_json()[-1]["state"] == "ended", "one that returns is not restarted"
     await components.stop(components.names, within=5.0)
     events.clear()

@@ -15,7 +15,7 @@ from peerd.entrypoints.standalone import LateLog, Maintenance
 from peerd.entrypoints.watcher import WatchedFiles
 from peerd.entrypoints.web import load_app
 from peerd.entrypoints.worker import load_worker
-from peerd.runtime.observability.events import AcceptFailed
+from peerd.runtime.observability.log_messages import accept_failed
 from peerd.store.enqueue.enqueue import enqueue
 from peerd.store.tasks.read import find_task, get_task
 from peerd.testing.temporary_database import TemporaryDatabase
@@ -146,5 +146,5 @@ def test_the_server_does_chores_after_their_period_and_loads_its_log_late(
         assert database.read(get_task, delayed).status is Status.SCHEDULED
     log = LateLog("warning")
     assert capsys.readouterr().err == ""
-    log(AcceptFailed(error="no descriptor"))
+    log(accept_failed("no descriptor"))
     assert "no descriptor" in capsys.readouterr().err

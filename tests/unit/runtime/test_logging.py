@@ -19,21 +19,20 @@ from peerd.runtime.observability.events import (
     ChoreRan,
     Event,
     EventBus,
-    ScheduleTickFired,
     TasksClaimed,
     TasksDone,
 )
-from peerd.runtime.observability.log_aggregation import MAX_EACH_SPAN, SPAN_SECONDS, SuccessAggregator
-from peerd.runtime.observability.log_messages import LogEventListener, log_message_of
+from peerd.runtime.observability.log_messages import log_message_of, schedule_ticked
+from peerd.runtime.observability.log_output import MAX_EACH_SPAN, SPAN_SECONDS, LogEventListener, SuccessAggregator
 from peerd.runtime.observability.log_stream import LogStream
 from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
 WRITE = """
 import sys, threading
-from peerd.runtime.observability import events
+from peerd.runtime.observability import events, log_messages
 from peerd.runtime.process import uncaught_exceptions
-from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_output import LogEventListener, configure_logging
 log = configure_logging("info", sys.argv[1], node="n", slot="site-1")
 FORGED = "x\\n12:00:00.000 [info     ] all is well \\x1b[2J \\x9b \\u202e \\r\\u2028"
 try:
@@ -41,7 +40,7 @@ try:
 except LookupError as error:
     reader = LogEventListener(log)
     reader(events.WebRequestFailed(what="GET /\\x1b[31m", error=FORGED, traceback=f"Traceback\\n{FORGED}"))
-    reader(events.HttpServerWarned(text=FORGED, error=False))
+    reader(log_messages.http_server_warned(FORGED, error=False))
     thread = threading.Thread(target=uncaught_exceptions.log_exception, args=(error,))
     thread.start()
     thread.join()
@@ -90,7 +89,7 @@ def test_a_tick_is_logged_by_what_became_of_it() -> None:
         ("skipped", "info", "schedule skipped"),
         ("missed", "warning", "schedule missed"),
     ):
-        event = ScheduleTickFired(schedule="nightly", run_id=7, tick="03:00", status=status)
+        event = schedule_ticked(schedule="nightly", run_id=7, tick="03:00", status=status)
         assert log_message_of(event)[:2] == (level, sentence)
 
 

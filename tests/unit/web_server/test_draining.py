@@ -10,6 +10,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed
 
 from peerd.runtime.observability import events
+from peerd.runtime.observability.log_messages import web_requests_aborted
 from tests.unit.web_server.apps import App, RawConnection
 from tests.unit.web_server.conftest import Serve, Served, web_settings
 
@@ -138,7 +139,7 @@ async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(s
     assert (await client.answer())[0] == 500
     assert await idle.ended() == b""
     cut, failed = served.events
-    assert cut == events.WebRequestsAborted(requests=1, connections=2)
+    assert cut == web_requests_aborted(1, connections=2)
     assert isinstance(failed, events.WebRequestFailed)
     assert failed.error == "not answered within the grace"
 

@@ -129,7 +129,7 @@ async def test_an_app_that_does_not_start_reports_the_reason_and_one_without_a_l
     client = await served.connect()
     client.send("\x16\x03\x01\n\n")
     assert (await client.answer())[0] == 400
-    assert isinstance(served.events[0], events.HttpServerWarned)
+    assert isinstance(served.events[0], events.LogLine)
 
 
 async def knows_http_only(scope: Any, receive: Any, send: Any) -> None:

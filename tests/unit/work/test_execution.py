@@ -14,8 +14,8 @@ import pytest
 
 from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
-from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, Event, EventBus
-from peerd.runtime.observability.log_messages import log_message_of
+from peerd.runtime.observability.events import AttemptHookFailed, Event, EventBus
+from peerd.runtime.observability.log_messages import attempt_unresponsive, log_message_of
 from peerd.runtime.process import process_tree
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
@@ -107,7 +107,7 @@ async def test_a_handler_that_continues_although_it_was_cancelled_is_reported(mo
     await eventually_async(lambda: events)
     resume.set()
     await ending
-    assert events == [AttemptUnresponsive(task_id=1, queue="q", name="it", stop_reason="timeout")]
+    assert events == [attempt_unresponsive(1, "q", "it", "timeout")]
 
 
 async def test_a_whole_row_worker_has_its_context_and_reports_progress() -> None:

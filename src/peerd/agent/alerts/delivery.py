@@ -18,7 +18,8 @@ from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
 from peerd.domain.backoff import exponential_backoff
-from peerd.runtime.observability.events import AlertDeliveryFailed, AlertsDropped, EventBus
+from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
+from peerd.runtime.observability.log_messages import alerts_dropped
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 
@@ -125,7 +126,7 @@ class AlertDelivery:
     def _enqueue(self, alert: Alert, suppressed: int) -> None:
         if len(self._queue) >= MAX_QUEUED:
             self._queue.popleft()
-            self.events.emit(AlertsDropped(hook=self.name, count=1))
+            self.events.emit(alerts_dropped(self.name, count=1))
         self._queue.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
         self._changed.set()
         self.idle.clear()

@@ -19,7 +19,8 @@ from peerd.config.settings import AlertSettings, MailSettings
 from peerd.domain.alert import Alert
 from peerd.domain.errors import PeerdError
 from peerd.runtime.launch import launch_command
-from peerd.runtime.observability.events import AlertRaised, EventBus
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import alert_raised
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
@@ -65,7 +66,7 @@ class LogHook:
         self._events = events
 
     async def send(self, alert: Alert) -> None:
-        self._events.emit(AlertRaised(alert=alert.alert, text=alert.sentence, slot=alert.slot))
+        self._events.emit(alert_raised(alert.alert, alert.sentence, alert.slot))
 
 
 class Webhook:

@@ -20,7 +20,8 @@ from typing import Any, Final
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ring import Ping
 from peerd.doorbell.datagram import RejectionReason, RingRejected
-from peerd.runtime.observability.events import DoorbellStatusChanged, EventBus, RingsRejected
+from peerd.runtime.observability.events import EventBus, RingsRejected
+from peerd.runtime.observability.log_messages import doorbell_changed
 
 PING_EVERY: Final = 30.0
 """Seconds between two pings while the doorbell works."""
@@ -114,7 +115,7 @@ class DoorbellHealth:
         self.problem, works = problem, problem is None
         if works is not self._was_working:
             self._was_working = works
-            self.events.emit(DoorbellStatusChanged(works=works, reason=problem))
+            self.events.emit(doorbell_changed(problem, works=works))
             self.on_change()
 
     def on_listener_change(self, problem: str | None) -> None:

@@ -41,7 +41,8 @@ from peerd.runtime.messages.addressing import WEB_ROLE
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.metrics.samples import Sample
-from peerd.runtime.observability.events import ClusterBroadcastFailed, EventBus
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_messages import cluster_broadcast_failed
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.store.connection.database import Database, DatabaseThreads
@@ -247,7 +248,7 @@ class DoorbellSubsystem(Subsystem):
         if self._secret is not None:
             self._notifier.ring(broadcast)
         else:
-            self.events.emit(ClusterBroadcastFailed(action=broadcast.action, reason=NO_SECRET))
+            self.events.emit(cluster_broadcast_failed(broadcast.action, NO_SECRET))
 
     def _broadcast_on_node(self, broadcast: Broadcast) -> None:
         if not broadcast.action.startswith(RESERVED_PREFIX):

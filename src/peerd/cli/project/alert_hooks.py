@@ -9,7 +9,7 @@ from peerd.agent.alerts.hooks import make_hook
 from peerd.config import Settings
 from peerd.domain.alert import Alert, AlertKind
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.observability.log_messages import LogEventListener, configure_logging
+from peerd.runtime.observability.log_output import LogEventListener, configure_logging
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,20 @@ REPORT_EVERY: Final = 60.0
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The root of all events."""
+
+
+class LogLine(Event, frozen=True):
+    """What nobody hears of but the log; `peerd.runtime.observability.log_messages` words it.
+
+    Args:
+        level: debug, info, warning or error.
+        sentence: for people.
+        figures: by name; None and empty ones are left out.
+    """
+
+    level: str
+    sentence: str
+    figures: dict[str, Any]
 
 
 class TasksClaimed(Event, frozen=True, kw_only=True):
@@ -79,12 +93,6 @@ class ClaimLost(AttemptEvent, frozen=True, kw_only=True):
     noticed_at: str  # a touch, or a refused outcome
 
 
-class AttemptUnresponsive(AttemptEvent, frozen=True, kw_only=True):
-    """A handler was asked to end a while ago, and still occupies its slot."""
-
-    stop_reason: str  # its timeout, its finish_at, a lost claim, or the stop of its process
-
-
 class UnknownClaimReleased(Event, frozen=True, kw_only=True):
     """The table had a claim of this process for a task that does not run in it; the task was released."""
 
@@ -137,44 +145,6 @@ class WebRequestFailed(Event, frozen=True, kw_only=True):
     what: str
     error: str
     traceback: str
-
-
-class WebRequestsAborted(Event, frozen=True, kw_only=True):
-    """A web process that stops aborted requests after its grace."""
-
-    requests: int
-    connections: int
-
-
-class AcceptFailed(Event, frozen=True, kw_only=True):
-    """A connection could not be accepted, for example for lack of descriptors."""
-
-    error: str
-
-
-class QueueClientRefused(Event, frozen=True, kw_only=True):
-    """A queue client was refused, because the process has as many connections as it may have."""
-
-    most: int
-
-
-class SlowQueueClientDisconnected(Event, frozen=True, kw_only=True):
-    """A queue client was disconnected that reads too slowly, because all clients together have left too much unread."""
-
-    unread: int
-
-
-class QueueOperationFailed(Event, frozen=True, kw_only=True):
-    """An operation of a queue client failed for a reason that is not the client's; it was answered with an error."""
-
-    error: str
-
-
-class HttpServerWarned(Event, frozen=True, kw_only=True):
-    """The HTTP server met a faulty request, or a faulty response of the app."""
-
-    text: str
-    error: bool
 
 
 class DatabaseOutageStarted(Event, frozen=True, kw_only=True):
@@ -252,32 +222,6 @@ class ComponentFailed(Event, frozen=True, kw_only=True):
     error: str
     again_in: float
     failures: int = 1  # in a row, this one included
-
-
-class ComponentEnded(Event, frozen=True, kw_only=True):
-    """A component of this process has returned, and is not started again."""
-
-    component: str
-
-
-class FilesChanged(Event, frozen=True, kw_only=True):
-    """Watched files of the project have changed, which causes a reload."""
-
-    files: tuple[str, ...]
-
-
-class NodeRegistered(Event, frozen=True, kw_only=True):
-    """The node has registered a new incarnation."""
-
-    node: str
-    node_id: int
-
-
-class WaitingForNode(Event, frozen=True, kw_only=True):
-    """An earlier incarnation of the node may still run; its heartbeat is watched."""
-
-    node: str
-    seconds: float
 
 
 class NodeSuperseded(Event, frozen=True, kw_only=True):
@@ -425,14 +369,6 @@ class DatabaseSlowdownDetected(Event, frozen=True, kw_only=True):
     remedy: str
 
 
-class AlertRaised(Event, frozen=True, kw_only=True):
-    """An alert, for the hook that writes to the log."""
-
-    alert: str
-    text: str
-    slot: str | None = None
-
-
 class AlertDeliveryFailed(Event, frozen=True, kw_only=True):
     """A hook failed; the alert is tried again, or dropped if `again_in` is None."""
 
@@ -440,13 +376,6 @@ class AlertDeliveryFailed(Event, frozen=True, kw_only=True):
     alert: str
     error: str
     again_in: float | None
-
-
-class AlertsDropped(Event, frozen=True, kw_only=True):
-    """A hook is so slow that the oldest alerts were dropped."""
-
-    hook: str
-    count: int
 
 
 class AlertReportsDropped(Event, frozen=True, kw_only=True):
@@ -460,25 +389,6 @@ class AlertNotRecorded(Event, frozen=True, kw_only=True):
 
     alert: str
     error: str
-
-
-class ScheduleTickFired(Event, frozen=True, kw_only=True):
-    """This node has decided about a schedule's tick."""
-
-    schedule: str
-    run_id: int
-    tick: str
-    status: str
-    reason: str | None = None
-    late: float | None = None  # seconds, of a missed tick
-
-
-class ScheduleRunStarted(Event, frozen=True, kw_only=True):
-    """A run of a schedule was sent to a process."""
-
-    schedule: str
-    run_id: int
-    slot: str
 
 
 class ScheduleRunEnded(Event, frozen=True, kw_only=True):
@@ -501,26 +411,10 @@ class ScheduleFailed(Event, frozen=True, kw_only=True):
     error: str
 
 
-class NodeRequestEnded(Event, frozen=True, kw_only=True):
-    """A request to this node, of another node or of an application, was carried out or refused."""
-
-    request_id: int
-    command: str
-    requested_by: str | None
-    error: str | None
-
-
 class ScheduleRunsLost(Event, frozen=True, kw_only=True):
     """The node of scheduled runs is gone."""
 
     run_ids: tuple[int, ...]
-
-
-class DoorbellStatusChanged(Event, frozen=True, kw_only=True):
-    """The doorbell of this node began to work, or stopped working."""
-
-    works: bool
-    reason: str | None
 
 
 class RingsRejected(Event, frozen=True, kw_only=True):
@@ -529,13 +423,6 @@ class RingsRejected(Event, frozen=True, kw_only=True):
     sender: str
     reason: str
     count: int  # of this reason, since the agent started
-
-
-class ClusterBroadcastFailed(Event, frozen=True, kw_only=True):
-    """A message for all nodes has reached this node only."""
-
-    action: str
-    reason: str
 
 
 EventListener = Callable[[Event], None]

@@ -1,57 +1,33 @@
-"""The log lines of events, and the set-up of the log. Code that does the work only emits events."""
+"""All that the log says: the sentences of events, and of what nobody hears of but the log.
+
+Code that does the work only emits: an event, where something else listens to it too, or a line of this module.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import sys
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TextIO
-
-import structlog
+from typing import Any, Final
 
 from peerd.domain.duration import format_duration
 from peerd.runtime.observability import events
-from peerd.runtime.observability.escaping import escape_and_indent, escape_line, escape_text
-from peerd.runtime.observability.events import Event
-from peerd.runtime.observability.logfile import is_regular_file
+from peerd.runtime.observability.events import Event, LogLine
 
 LogMessage = tuple[str, str, dict[str, Any]]
 """A level, a sentence, and figures."""
-
-LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.TasksClaimed: ("debug", "claimed", "tasks=count ms=milliseconds"),
     events.AttemptStarted: ("debug", "attempt began", "task=task_id queue handler=name attempt=number"),
     events.ClaimLost: ("warning", "the claim of a task was lost", "task=task_id queue handler=name noticed_at"),
     events.LimitedTaskEnded: ("debug", "a limited task has ended", "queue"),
-    events.AttemptUnresponsive: (
-        "warning",
-        "a handler was asked to end and still runs",
-        "task=task_id queue handler=name because=stop_reason",
-    ),
     events.UnknownClaimReleased: ("warning", "released a claimed task that did not run here", "task=task_id"),
     events.ErrorHookFailed: ("error", "the hook of [errors] failed; said once", "error exception=traceback"),
     events.TaskLinesDropped: ("warning", "log lines of attempts were dropped", "lines=count because=reason"),
     events.AttemptHookFailed: ("error", "a hook failed", "hook error exception=traceback"),
     events.WebRequestFailed: ("error", "a request failed", "what error exception=traceback"),
-    events.WebRequestsAborted: ("warning", "unanswered requests were aborted after the grace", "requests connections"),
-    events.QueueClientRefused: ("warning", "a queue client was refused: there are too many (max_connections)", "most"),
-    events.SlowQueueClientDisconnected: ("warning", "a queue client was disconnected: it reads too slowly", "unread"),
-    events.QueueOperationFailed: ("error", "an operation of a queue client failed", "error"),
-    events.AcceptFailed: ("error", "a connection could not be accepted", "error"),
     events.DatabaseOutageStarted: ("error", "the database does not answer; waiting for it", "reason"),
     events.DatabaseOutageEnded: ("info", "the database answers again", "after=seconds"),
     events.ComponentFailed: ("error", "a component failed", "component error again_in failures"),
-    events.ComponentEnded: ("info", "a component has ended by itself", "component"),
-    events.FilesChanged: ("info", "files have changed; reloading", "files"),
-    events.NodeRegistered: ("info", "node registered", "node id=node_id"),
-    events.WaitingForNode: (
-        "warning",
-        "an earlier incarnation of this node may still run; waiting until it has been silent long enough",
-        "node seconds",
-    ),
     events.NodeSuperseded: ("error", "this node was replaced, and stops", "node reason"),
     events.MasterDied: ("error", "the master has died; this node ends", "node"),
     events.NodesMarkedInactive: ("warning", "nodes fell silent", "nodes"),
@@ -66,8 +42,6 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.StorageConditionFound: ("warning", "{event.text}", "condition disk"),
     events.StorageConditionEnded: ("info", "{event.text}", "condition disk seconds"),
     events.BadCopiesFound: ("error", "copies are damaged or missing", "disk path files bad found_by"),
-    events.AlertRaised: ("error", "alert: {event.text}", "alert of=slot"),
-    events.AlertsDropped: ("warning", "a hook is too slow, alerts are dropped", "hook dropped=count"),
     events.AlertReportsDropped: (
         "warning",
         "too many alerts wait for the database, some will have no row",
@@ -79,16 +53,9 @@ MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.MessageDropped: ("warning", "a message was dropped: too many wait to be handled", "action sender waiting"),
     events.BackgroundWorkFailed: ("error", "background work failed", "work=name error exception=traceback"),
     events.BackgroundWorkCancelled: ("warning", "background work was cancelled", "work=names"),
-    events.ScheduleRunStarted: ("debug", "scheduled run started", "schedule run=run_id slot"),
     events.ScheduleFailed: ("error", "a schedule failed", "schedule error"),
-    events.NodeRequestEnded: (
-        "info",
-        "a request to this node ended",
-        "command request=request_id by=requested_by error",
-    ),
     events.ScheduleRunsLost: ("warning", "scheduled runs were lost with their node", "runs=run_ids"),
     events.RingsRejected: ("warning", "a ring was refused: {event.reason}", "sender refused=count"),
-    events.ClusterBroadcastFailed: ("warning", "a message for all nodes has reached this one only", "action reason"),
 }
 """Level, sentence and figures of events whose level is fixed. A figure is a field, or `figure=field`."""
 
@@ -103,6 +70,8 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         level, sentence, names = row
         return level, sentence.format(event=event), _figures(event, names)
     match event:
+        case LogLine():
+            return event.level, event.sentence, _worded(event.figures)
         case events.AttemptEnded():
             return _attempt_ended(event)
         case events.TasksDone():
@@ -128,44 +97,38 @@ def log_message_of(event: Event) -> LogMessage:  # noqa: C901, PLR0911, PLR0912 
         case events.WebRequestAnswered():
             figures = {"status": event.status, "ms": round(event.seconds * 1000, 1), "client": event.client}
             return "info", event.what, figures
-        case events.HttpServerWarned():
-            return "error" if event.error else "warning", event.text, {}
         case events.AlertDeliveryFailed():
             level, end = ("error", ", and is dropped") if event.again_in is None else ("warning", " yet")
             return level, f"an alert could not be delivered{end}", _figures(event, "hook alert error again_in")
-        case events.ScheduleTickFired():
-            level = {"missed": "warning", "skipped": "info"}.get(event.status, "debug")
-            sentence = f"schedule {'ticked' if level == 'debug' else event.status}"
-            return level, sentence, _figures(event, "schedule run=run_id tick reason late")
         case events.ScheduleRunEnded():
             return _scheduled_run_ended(event)
         case events.QueueBacklogFound():
             why = "wait for too long" if event.is_served else "wait, and no process has ever served it"
             return "warning", f"tasks of queue {event.queue} {why}", _figures(event, "queue oldest")
-        case events.DoorbellStatusChanged():
-            state = "works; workers poll less" if event.works else "is not known to work; workers poll"
-            return "info", f"the doorbell {state}", _figures(event, "reason")
         case other:
             return "warning", f"an event without a message: {other!r}", {}
 
 
 def _figures(event: Event, names: str) -> dict[str, Any]:
-    """The figures of an event by names as in `MESSAGES`; None and empty ones are left out."""
-    figures = {}
-    for name in names.split():
-        figure, _, field = name.partition("=")
-        value = getattr(event, field or figure)
-        match value:
-            case None | "":
-                continue
-            case float() if figure in {"after", "again_in"}:
-                value = format_duration(round(value, 1))
-            case float():
-                value = round(value, 1 if figure in {"ms", "late"} else 3)
-            case tuple():
-                value = _first_ten(value) if figure in {"files", "runs"} else ", ".join(value)
-        figures[figure] = value
-    return figures
+    """The figures of an event by names as in `MESSAGES`."""
+    pairs = (name.partition("=") for name in names.split())
+    return _worded({figure: getattr(event, field or figure) for figure, _, field in pairs})
+
+
+def _worded(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures as the log shows them; None and empty ones are left out."""
+    return {figure: _word(figure, value) for figure, value in figures.items() if value not in (None, "")}
+
+
+def _word(figure: str, value: Any) -> Any:
+    match value:
+        case float() if figure in {"after", "again_in"}:
+            return format_duration(round(value, 1))
+        case float():
+            return round(value, 1 if figure in {"ms", "late"} else 3)
+        case tuple():
+            return _first_ten(value) if figure in {"files", "runs"} else ", ".join(value)
+    return value
 
 
 def _first_ten(values: tuple[object, ...]) -> str:
@@ -207,69 +170,103 @@ def _tasks_done_figures(event: events.TasksDone) -> dict[str, Any]:
     return {"tasks": event.count, "of": handlers, "ms_each": round(event.seconds * 1000 / event.count, 1)}
 
 
-def configure_logging(
-    level: str, form: Literal["console", "json"], *, stream: TextIO | None = None, **bound: str
-) -> structlog.stdlib.BoundLogger:
-    """Set up the log of this process.
-
-    Args:
-        level: debug, info, warning or error.
-        form: lines for people, or a JSON object a line.
-        stream: standard error when None.
-        bound: names and values for each line, such as slot and node.
-    """
-    out = stream or sys.stderr
-    console = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=28, sort_keys=False)
-    renderers = [structlog.processors.JSONRenderer()] if form == "json" else [_escape, console]
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            lambda _, __, entry: {**bound, **entry},  # in every thread, which contextvars are not
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
-            structlog.processors.format_exc_info,
-            *renderers,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(out),
-        cache_logger_on_first_use=True,
-    )
-    log: structlog.stdlib.BoundLogger = structlog.get_logger()
-    return log
+# ---------------------------------------------------------------- what nobody hears of but the log
 
 
-def _time_format(form: str, stream: TextIO) -> str:
-    """With the date in a file; on a terminal and in the journal the date is known."""
-    if form == "json":
-        return "iso"
-    with contextlib.suppress(OSError):  # it has no descriptor
-        if is_regular_file(stream.fileno()):
-            return "%Y-%m-%d %H:%M:%S.%f"
-    return "%H:%M:%S.%f"
+def node_registered(node: str, node_id: int) -> LogLine:
+    """The node has registered a new incarnation."""
+    return LogLine("info", "node registered", {"node": node, "id": node_id})
 
 
-def _escape(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape the texts of an entry, so that none looks like another entry; JSON does so by itself."""
-    for name, value in entry.items():
-        if isinstance(value, str):
-            entry[name] = escape_and_indent(value) if name in {"exception", "stack"} else escape_text(value)
-    entry["event"] = escape_line(str(entry.get("event", "")))
-    return entry
+def waiting_for_node(node: str, seconds: float) -> LogLine:
+    """An earlier incarnation of the node may still run; its heartbeat is watched."""
+    sentence = "an earlier incarnation of this node may still run; waiting until it has been silent long enough"
+    return LogLine("warning", sentence, {"node": node, "seconds": seconds})
 
 
-class LogEventListener:
-    """Writes events to a log; for `EventBus.listen`. `bound` are names and values for each line."""
+def component_ended(component: str) -> LogLine:
+    """A component of this process has returned, and is not started again."""
+    return LogLine("info", "a component has ended by itself", {"component": component})
 
-    def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
-        self._log = log.bind(**bound)
-        self._skipped_kinds = () if self._log.is_enabled_for(logging.DEBUG) else events.DEBUG_EVENTS
 
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether events of a kind are written at the level of this log."""
-        return kind not in self._skipped_kinds
+def files_changed(files: tuple[str, ...]) -> LogLine:
+    """Watched files of the project have changed, which causes a reload."""
+    return LogLine("info", "files have changed; reloading", {"files": files})
 
-    def __call__(self, event: Event) -> None:
-        if not self.accepts(type(event)):
-            return
-        level, sentence, figures = log_message_of(event)
-        getattr(self._log, level)(sentence, **figures)
+
+def node_request_ended(request_id: int, command: str, requested_by: str | None, error: str | None) -> LogLine:
+    """A request to this node, of another node or of an application, was carried out or refused."""
+    figures = {"command": command, "request": request_id, "by": requested_by, "error": error}
+    return LogLine("info", "a request to this node ended", figures)
+
+
+def attempt_unresponsive(task_id: int, queue: str, name: str, stop_reason: str) -> LogLine:
+    """A handler was asked to end a while ago, by its timeout, a lost claim or the stop of its process, and runs on."""
+    figures = {"task": task_id, "queue": queue, "handler": name, "because": stop_reason}
+    return LogLine("warning", "a handler was asked to end and still runs", figures)
+
+
+def web_requests_aborted(requests: int, connections: int) -> LogLine:
+    """A web process that stops aborted requests after its grace."""
+    figures = {"requests": requests, "connections": connections}
+    return LogLine("warning", "unanswered requests were aborted after the grace", figures)
+
+
+def http_server_warned(text: str, *, error: bool) -> LogLine:
+    """The HTTP server met a faulty request, or a faulty response of the app."""
+    return LogLine("error" if error else "warning", text, {})
+
+
+def accept_failed(error: str) -> LogLine:
+    """A connection could not be accepted, for example for lack of descriptors."""
+    return LogLine("error", "a connection could not be accepted", {"error": error})
+
+
+def queue_client_refused(most: int) -> LogLine:
+    """A queue client was refused, because the process has as many connections as it may have."""
+    return LogLine("warning", "a queue client was refused: there are too many (max_connections)", {"most": most})
+
+
+def slow_queue_client_disconnected(unread: int) -> LogLine:
+    """A queue client was disconnected that reads too slowly, because all clients together have left too much unread."""
+    return LogLine("warning", "a queue client was disconnected: it reads too slowly", {"unread": unread})
+
+
+def queue_operation_failed(error: str) -> LogLine:
+    """An operation of a queue client failed for a reason that is not the client's; it was answered with an error."""
+    return LogLine("error", "an operation of a queue client failed", {"error": error})
+
+
+def alert_raised(alert: str, text: str, slot: str | None) -> LogLine:
+    """An alert, by the hook that writes to the log."""
+    return LogLine("error", f"alert: {text}", {"alert": alert, "of": slot})
+
+
+def alerts_dropped(hook: str, count: int) -> LogLine:
+    """A hook is so slow that the oldest alerts were dropped."""
+    return LogLine("warning", "a hook is too slow, alerts are dropped", {"hook": hook, "dropped": count})
+
+
+def schedule_ticked(
+    *, schedule: str, run_id: int, tick: str, status: str, reason: str | None = None, late: float | None = None
+) -> LogLine:
+    """This node has decided about a schedule's tick, which may be late by seconds."""
+    level = {"missed": "warning", "skipped": "info"}.get(status, "debug")
+    sentence = f"schedule {'ticked' if level == 'debug' else status}"
+    return LogLine(level, sentence, {"schedule": schedule, "run": run_id, "tick": tick, "reason": reason, "late": late})
+
+
+def schedule_run_started(schedule: str, run_id: int, slot: str) -> LogLine:
+    """A run of a schedule was sent to a process."""
+    return LogLine("debug", "scheduled run started", {"schedule": schedule, "run": run_id, "slot": slot})
+
+
+def doorbell_changed(reason: str | None, *, works: bool) -> LogLine:
+    """The doorbell of this node began to work, or stopped working."""
+    state = "works; workers poll less" if works else "is not known to work; workers poll"
+    return LogLine("info", f"the doorbell {state}", {"reason": reason})
+
+
+def cluster_broadcast_failed(action: str, reason: str) -> LogLine:
+    """A message for all nodes has reached this node only."""
+    return LogLine("warning", "a message for all nodes has reached this one only", {"action": action, "reason": reason})

@@ -16,7 +16,8 @@ from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import current_stack, own_thread
-from peerd.runtime.observability.events import AttemptHookFailed, AttemptUnresponsive, EventBus
+from peerd.runtime.observability.events import AttemptHookFailed, EventBus
+from peerd.runtime.observability.log_messages import attempt_unresponsive
 from peerd.runtime.process.uncaught_exceptions import (
     SystemExitRaised,
     describe_exception,
@@ -283,9 +284,7 @@ class Execution:
 
     def _report_lingering(self) -> None:
         task = self.ctx.task
-        self._callbacks.events.emit(
-            AttemptUnresponsive(task_id=task.id, queue=task.queue, name=task.name, stop_reason=str(self.stop_reason))
-        )
+        self._callbacks.events.emit(attempt_unresponsive(task.id, task.queue, task.name, str(self.stop_reason)))
 
     async def _call_after_hooks(self, outcome: Outcome) -> None:
         """Call the hooks after the attempt. Nothing that they do changes the outcome.

@@ -1,19 +1,26 @@
-"""Aggregation in the log: successes beyond a few in a second are one event, and failures of a component one a minute.
+"""The log of a process: structlog, the listener that writes events to it, and the aggregation of frequent events.
 
-At ten thousand tasks a second their lines would be gigabytes in an hour, and a third of the processor time.
+Successes beyond a few in a second are one line, and failures of a component one a minute. At ten thousand tasks a
+second their lines would be gigabytes in an hour, and a third of the processor time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal, TextIO
 
 import msgspec
+import structlog
 
+from peerd.runtime.observability import events
+from peerd.runtime.observability.escaping import escape_and_indent, escape_line, escape_text
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ComponentFailed,
@@ -22,12 +29,83 @@ from peerd.runtime.observability.events import (
     TasksDone,
     accepts_event,
 )
+from peerd.runtime.observability.log_messages import log_message_of
+from peerd.runtime.observability.logfile import is_regular_file
 
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 MAX_EACH_SPAN: Final = 25
 """Successes in a second that are events of their own."""
 SPAN_SECONDS: Final = 1.0
 FAILURES_EVERY: Final = 60.0
 """Seconds."""
+
+
+def configure_logging(
+    level: str, form: Literal["console", "json"], *, stream: TextIO | None = None, **bound: str
+) -> structlog.stdlib.BoundLogger:
+    """Set up the log of this process.
+
+    Args:
+        level: debug, info, warning or error.
+        form: lines for people, or a JSON object a line.
+        stream: standard error when None.
+        bound: names and values for each line, such as slot and node.
+    """
+    out = stream or sys.stderr
+    console = structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=28, sort_keys=False)
+    renderers = [structlog.processors.JSONRenderer()] if form == "json" else [_escape, console]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            lambda _, __, entry: {**bound, **entry},  # in every thread, which contextvars are not
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt=_time_format(form, out), utc=form == "json"),
+            structlog.processors.format_exc_info,
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(out),
+        cache_logger_on_first_use=True,
+    )
+    log: structlog.stdlib.BoundLogger = structlog.get_logger()
+    return log
+
+
+def _time_format(form: str, stream: TextIO) -> str:
+    """With the date in a file; on a terminal and in the journal the date is known."""
+    if form == "json":
+        return "iso"
+    with contextlib.suppress(OSError):  # it has no descriptor
+        if is_regular_file(stream.fileno()):
+            return "%Y-%m-%d %H:%M:%S.%f"
+    return "%H:%M:%S.%f"
+
+
+def _escape(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape the texts of an entry, so that none looks like another entry; JSON does so by itself."""
+    for name, value in entry.items():
+        if isinstance(value, str):
+            entry[name] = escape_and_indent(value) if name in {"exception", "stack"} else escape_text(value)
+    entry["event"] = escape_line(str(entry.get("event", "")))
+    return entry
+
+
+class LogEventListener:
+    """Writes events to a log; for `EventBus.listen`. `bound` are names and values for each line."""
+
+    def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
+        self._log = log.bind(**bound)
+        self._skipped_kinds = () if self._log.is_enabled_for(logging.DEBUG) else events.DEBUG_EVENTS
+
+    def accepts(self, kind: type[Event]) -> bool:
+        """Whether events of a kind are written at the level of this log."""
+        return kind not in self._skipped_kinds
+
+    def __call__(self, event: Event) -> None:
+        if not self.accepts(type(event)):
+            return
+        level, sentence, figures = log_message_of(event)
+        getattr(self._log, level)(sentence, **figures)
 
 
 class SuccessAggregator:
