@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 TEMPLATE: Final = """\
-# The settings of this peerd node. What is commented out shows the default.
+# The settings of this peerd node. What is commented out shows the default. docs/configuration.md has all keys.
 # Durations: seconds, or text such as "500ms", "10s", "5m", "1h30m", "3d". Sizes: "500MB", "1GiB".
 # `peerd check` lists every mistake in this file.
 
@@ -34,7 +34,6 @@ TEMPLATE: Final = """\
 # max_attempts = 3
 # delay_ratio = "5m"          # a retry waits for attempts × this
 # timeout = "2h"              # of one attempt; default: none
-# unknown_after = "1h"        # a task is dead whose handler no process of the cluster has known for so long
 
 # A worker that loops by itself: a Worker or TaskWorker class.
 # [workers.cleanup]
@@ -88,14 +87,11 @@ TEMPLATE: Final = """\
 # Time series of what the workers do; every node the same.
 [statistics]
 # enabled = true
-# keep_minutes = "1d"         # how long buckets of a minute are kept
 
 [logging]
 # level = "info"              # debug, info, warning or error
 # format = "console"          # or json
 # file = "/var/log/peerd/video-1.log"    # default: of peerd start, .peerd/<name>/peerd.log
-# max_size = "50MB"           # size at which the file is rotated
-# keep = 5                    # rotated files
 
 [telemetry]
 # metrics = true              # counts for Prometheus
