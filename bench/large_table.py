@@ -14,8 +14,7 @@ from typing import Final
 
 from bench.databases import BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows, unsafe_fast_fill
-from peerd.domain.attempt_totals import AttemptTotals
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.operate.client import Client
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths

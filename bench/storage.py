@@ -32,7 +32,7 @@ from bench.machine import this_machine
 from bench.markdown_table import aligned
 from bench.storage_floor import copy_bare, hash_rate
 from bench.storage_servers import BenchStorage, nginx, rsync, rsync_daemon, two_nodes, versions
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 ROOT: Final = Path(__file__).parents[1]
 KiB: Final = 1024

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
         BulkRetry,
         BulkSnooze,
     )
-    from peerd.domain.call import Call
-    from peerd.domain.duration import parse_duration
-    from peerd.domain.error_report import ErrorReport
     from peerd.domain.errors import (
         InvalidArguments,
         InvalidMessage,
@@ -44,8 +41,8 @@ if TYPE_CHECKING:
     )
     from peerd.domain.lifecycle import IllegalTransition, Status
     from peerd.domain.outcome import Cancel, Dead, Retry, Snooze
-    from peerd.domain.size import parse_size
-    from peerd.domain.task import Attempt, Task
+    from peerd.domain.task import Attempt, Call, Task
+    from peerd.domain.units import parse_duration, parse_size
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
     from peerd.operate.task_filter import TaskFilter
@@ -53,6 +50,7 @@ if TYPE_CHECKING:
     from peerd.runtime.messages.addressing import Peer, Target
     from peerd.runtime.messages.inbox import Message
     from peerd.runtime.messages.messenger import Delivery, Messenger
+    from peerd.runtime.observability.error_reporting import ErrorReport
     from peerd.runtime.process.process_context import ProcessContext
     from peerd.schedules.context import ScheduleContext
     from peerd.shared.client import SharedClient, Subscription, Update
@@ -76,13 +74,13 @@ _HOMES = {
     "BulkMoveToQueue": "peerd.domain.bulk",
     "BulkRetry": "peerd.domain.bulk",
     "BulkSnooze": "peerd.domain.bulk",
-    "Call": "peerd.domain.call",
+    "Call": "peerd.domain.task",
     "Cancel": "peerd.domain.outcome",
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
     "Delivery": "peerd.runtime.messages.messenger",
-    "ErrorReport": "peerd.domain.error_report",
+    "ErrorReport": "peerd.runtime.observability.error_reporting",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
     "InvalidMessage": "peerd.domain.errors",
@@ -125,8 +123,8 @@ _HOMES = {
     "Update": "peerd.shared.client",
     "Worker": "peerd.work.worker",
     "launch_command": "peerd.runtime.launch",
-    "parse_duration": "peerd.domain.duration",
-    "parse_size": "peerd.domain.size",
+    "parse_duration": "peerd.domain.units",
+    "parse_size": "peerd.domain.units",
 }
 
 __all__ = [

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from peerd.runtime.messages.frames import receive
-from peerd.runtime.observability.log_stream import protect_output
+from peerd.runtime.observability.log_file import protect_output
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.interpreter import add_project_folder, blocked_import, disable_gc, freeze_and_enable_gc
 from peerd.runtime.process.life import SupervisedProcess, run_until_end

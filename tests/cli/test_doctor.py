@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Actor
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask

@@ -9,10 +9,9 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.access import Actor
-from peerd.domain.alert_record import AlertReport
-from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.alert import AlertReport
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.errors import QueueNotFound
-from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client

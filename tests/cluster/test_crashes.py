@@ -8,7 +8,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.alert_record import AlertState
+from peerd.domain.alert import AlertState
 from peerd.domain.bulk import BulkAction, BulkRetry, BulkState
 from peerd.domain.lifecycle import Status
 from peerd.operate.task_filter import TaskFilter

@@ -22,9 +22,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from peerd import Client, Job
-from peerd.domain.call import Call
 from peerd.domain.errors import DatabaseUnavailable, TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition
+from peerd.domain.task import Call
 from peerd.operate.request import json_text
 from tests.faults import history, jobs, versions
 from tests.faults.task_mix import PlannedTask, plan

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Final
 
-from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
+from peerd.domain.outcome import RELEASED_LABEL, UNKNOWN_LABEL
 from tests.faults import versions
 from tests.faults.case import BY_SQL, DELETED, HAND_LABELS, HELD, RuleViolation, RunRecord
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain import task_transition
+from peerd.domain import outcome
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.enqueue import enqueue, insert, unique_keys
@@ -99,8 +99,8 @@ CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = (
     insert.insert_many,
     recording.apply_verdicts,
 )
-UNCOUNTED_CRASH: Final = transition_with(task_transition.transition_after_crash, counted=False)
-IMMEDIATE_RETRY: Final = transition_with(task_transition.transition_after, start_at=None)
+UNCOUNTED_CRASH: Final = transition_with(outcome.transition_after_crash, counted=False)
+IMMEDIATE_RETRY: Final = transition_with(outcome.transition_after, start_at=None)
 FAR: Final[sa.ColumnElement[Any]] = sa.literal_column("'9999-01-01 00:00:00.000'")
 FAILURES_FIRST: Final = takes_in_order(tasks.c.failures, tasks.c.claim_rank, tasks.c.due_at, tasks.c.id)
 LEAST_URGENT: Final = takes_in_order(tasks.c.priority, tasks.c.failures, tasks.c.due_at, tasks.c.id)
@@ -125,7 +125,7 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "rescue looks at the start of the attempt": (0, instead(rescue, "seconds_from_now", soon)),
     "crash is not counted as a crash": (3, instead(rescue, "apply_verdicts", verdicts_without_crashes)),
     "attempts are not recorded": (0, instead(recording, "record_attempts", nothing)),
-    "last attempt is tried again": (0, instead(task_transition, "is_last_attempt", lambda task: False)),
+    "last attempt is tried again": (0, instead(outcome, "is_last_attempt", lambda task: False)),
     "retry has no delay": (1, instead(recording, "transition_after", IMMEDIATE_RETRY)),
     "repeated completion is refused": (1, instead(complete, "_not_done_by", lambda *about: set(about[-1]))),
     "repeated outcome of anyone is accepted": (0, instead(recording, "_was_recorded", lambda *_: True)),

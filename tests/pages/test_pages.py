@@ -11,7 +11,7 @@ import httpx
 import sqlalchemy as sa
 
 from peerd import Client
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import depths, nodes, processes

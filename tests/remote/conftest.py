@@ -15,10 +15,9 @@ import pytest
 
 from peerd import Client, TaskFilter
 from peerd.domain.access import Right
-from peerd.domain.alert_record import AlertReport
-from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.alert import AlertReport
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.bulk import BulkRetry
-from peerd.domain.histogram import Histogram
 from peerd.domain.outcome import Done, Failed
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs, schedules

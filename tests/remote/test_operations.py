@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from peerd import Client, Job, PeerdError, Queue, TaskFilter
+from peerd.domain.access import FileAccessKey
 from peerd.domain.bulk import BulkCancel, BulkMove, BulkRetry, BulkSnooze
 from peerd.domain.errors import NodeUnreachable
-from peerd.domain.file_access import FileAccessKey
 from peerd.domain.limit import Rate
 from peerd.operate.wire.operations import wire_operations
 from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.domain.access import Actor
-from peerd.domain.alert_record import CONDITIONS, AlertReport, AlertState
+from peerd.domain.alert import CONDITIONS, AlertReport, AlertState
 from peerd.domain.errors import InvalidFilter
 from peerd.store.alerts.reading import AlertPage
 from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_condition, record_alert

@@ -19,10 +19,9 @@ from django.db import DatabaseError, connections, transaction  # type: ignore[im
 
 from peerd import Queue, Status
 from peerd.contrib.django import enqueue, enqueue_many
-from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.ring import TasksAvailable
-from peerd.domain.task import NewTask
+from peerd.domain.task import Call, NewTask
 from peerd.testing import eventually, run_inline
 from tests.store.world import World
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from peerd import Actor, Client
 from peerd.domain.bulk import BulkRetry
 from peerd.domain.lifecycle import Status
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate.error_groups import read_error_groups
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.maintenance import rescue

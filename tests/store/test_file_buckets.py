@@ -7,7 +7,7 @@ import uuid
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.file_access import FileAccessKey
+from peerd.domain.access import FileAccessKey
 from peerd.domain.file_errors import (
     AccessKeyNotFound,
     BucketExists,

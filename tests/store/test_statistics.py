@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from peerd import Client
-from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
+from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals, Histogram
 from peerd.domain.errors import InvalidFilter
-from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
 from peerd.store import queues
 from peerd.store.connection.database import Database

@@ -19,7 +19,7 @@ from typing import Any
 from peerd import Message
 from peerd.domain.errors import MessageError
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.observability.log_rotation import LogRotation
+from peerd.runtime.observability.log_output import LogRotation
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
 

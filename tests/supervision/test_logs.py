@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime.observability.logfile import is_written_by, rotate
+from peerd.runtime.observability.log_file import is_written_by, rotate
 from peerd.runtime.process import exit_codes
 from peerd.supervision.control import control_client
 from tests.supervision.conftest import Nodes

@@ -10,9 +10,8 @@ from msgspec import structs
 from peerd.config import Settings, check
 from peerd.config.settings import MailSettings, ObjectStoreSettings, Section
 from peerd.config.source import setting_variables
-from peerd.domain.duration import parse_duration
 from peerd.domain.schedule import RunStatus
-from peerd.domain.size import parse_size
+from peerd.domain.units import parse_duration, parse_size
 from peerd.runtime.metrics.families import FAMILIES, MetricKind
 from tests.faults.checker import RULE_NAMES
 

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from starlette.requests import Request
 
 from peerd import Actor, Client
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import Done
 from peerd.store.alerts.recording import ReportAge, end_condition, record_alert

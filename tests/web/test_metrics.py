@@ -10,7 +10,7 @@ from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from peerd import Client
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.web import metrics
 from tests.web.access_world import bearer

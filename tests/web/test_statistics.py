@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client
-from peerd.domain.attempt_totals import AttemptTotals
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import queues
 from peerd.store.statistics.buckets import BucketRow, write_buckets

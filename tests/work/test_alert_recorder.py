@@ -14,8 +14,7 @@ from peerd import Client
 from peerd.agent.alerts import recorder as module
 from peerd.agent.alerts.recorder import AlertRecorder, ReportBuffer
 from peerd.agent.components import ComponentSupervisor
-from peerd.domain.alert import Alert
-from peerd.domain.alert_record import CONDITIONS, MAX_GATHERED, OF_STORAGE, AlertReport, reports_of
+from peerd.domain.alert import CONDITIONS, MAX_GATHERED, OF_STORAGE, Alert, AlertReport, reports_of
 from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY
 from peerd.manager.service import PINNED_REPORT_INTERVAL
 from peerd.runtime.observability.alert_detection import AlertEventListener

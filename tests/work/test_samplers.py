@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.config.settings import StatisticsSettings
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.manager.queue_sampler import EXAMINE_EVERY, QUIET_EVERY, REPEAT_EVERY, QueueSampler
 from peerd.manager.storage_sampler import CONFIRM_AFTER, SAMPLE_EVERY, StorageSampler
 from peerd.manager.storage_sampler import REPEAT_EVERY as REPEAT_STORAGE_EVERY

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
-from peerd.domain.backoff import exponential_backoff
+from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.observability.log_messages import component_ended
 from peerd.runtime.process.link import Link

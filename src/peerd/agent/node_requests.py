@@ -15,10 +15,9 @@ from typing import Any, Final
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.node_request import MAX_RESULT_BYTES, decode_command
-from peerd.domain.token_bucket import TokenBucket
+from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_request_ended
 from peerd.runtime.process.link import Link

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.runtime.process.link import Link
 
 ROLES_WITH_LIMITS: Final = ("worker", "web", "gateway")

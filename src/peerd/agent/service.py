@@ -19,7 +19,7 @@ from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import MasterDied, NodeSuperseded
-from peerd.runtime.observability.log_rotation import LogRotation
+from peerd.runtime.observability.log_output import LogRotation
 from peerd.shell.process_shell import ProcessShell, Service
 from peerd.shell.registration import register_start, retry_if_replacement
 from peerd.store.connection.database import DatabaseThreads

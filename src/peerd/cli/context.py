@@ -32,9 +32,9 @@ from peerd.cli.server_options import find_server, server_client
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.source import CONFIG_VARIABLE, current_folder
+from peerd.domain.quoting import UNSAFE_CHARACTERS
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
-from peerd.runtime.observability.escaping import UNSAFE_CHARACTERS
 
 T = TypeVar("T")
 NON_TTY_WIDTH = 160

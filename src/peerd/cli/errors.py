@@ -14,7 +14,6 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.cli.output.formatting import sanitize
 from peerd.config import ConfigError
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseRefused,
@@ -28,6 +27,7 @@ from peerd.domain.errors import (
     PeerdError,
 )
 from peerd.domain.file_errors import InvalidFile
+from peerd.domain.units import parse_duration
 from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE, driver_message
 from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning

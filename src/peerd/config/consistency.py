@@ -13,7 +13,7 @@ from peerd.config.security import find_access_problems, find_access_warnings
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
 from peerd.config.source import ConfigSource, find_line
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
-from peerd.domain.duration import format_duration
+from peerd.domain.units import format_duration
 
 SYSTEMD_STOP_TIMEOUT = 90.0
 """DefaultTimeoutStopSec of systemd: a service that stops for longer is killed."""

@@ -25,7 +25,7 @@ from peerd.config.source import (
     merge_overrides,
     read_overrides,
 )
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 FILE_NAME = "peerd.toml"
 MAX_FILE_SIZE = 1024 * 1024

@@ -15,7 +15,7 @@ from peerd.config.settings import GatewaySettings, Settings
 from peerd.config.source import ConfigSource
 from peerd.domain.bind_address import is_local, parse_bind_address
 from peerd.domain.files import STORAGE_SERVER
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 TLS_KEYS: Final = ("tls_certificate", "tls_key")
 LONGEST_COMMAND = 8192

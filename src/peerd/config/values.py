@@ -17,11 +17,10 @@ from msgspec import Meta
 from peerd.config.address import normalise_url
 from peerd.domain.alert import AlertRate
 from peerd.domain.bind_address import parse_bind_address
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
-from peerd.domain.size import parse_size
 from peerd.domain.task import QUEUE_NAME, check_text
+from peerd.domain.units import parse_duration, parse_size
 
 
 class ConvertBefore(NamedTuple):

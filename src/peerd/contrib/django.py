@@ -16,9 +16,8 @@ from django.db import connections, transaction  # type: ignore[import-untyped]
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import NullPool
 
-from peerd.domain.call import Call
 from peerd.domain.errors import UnsupportedDatabase
-from peerd.domain.task import NewTask
+from peerd.domain.task import Call, NewTask
 from peerd.operate.enqueuing import rings_for
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.store.connection.caller_session import utc_session

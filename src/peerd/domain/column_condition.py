@@ -9,11 +9,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import quoted
 from peerd.domain.task import EARLIEST, LATEST, SPAN_LIMIT
+from peerd.domain.units import parse_duration
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~"]
 

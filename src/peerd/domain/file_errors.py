@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from peerd.domain.errors import InvalidField, PeerdError
 from peerd.domain.quoting import quoted
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 
 class InvalidFile(InvalidField, ValueError):

@@ -17,11 +17,11 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.outcome import ERROR_LIMIT, Deferred, Failed, truncate
 from peerd.domain.quoting import quoted
 from peerd.domain.task import Task
+from peerd.domain.units import format_duration
 
 HandlerSignature = Mapping[str, tuple[str, bool]]
 """The arguments of a handler: the text of the type, and whether it is required."""

@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.duration import format_duration, parse_duration
 from peerd.domain.errors import InvalidLimit, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.task import EACH_KEY, QUEUE_NAME, SPAN_LIMIT, check_limit_key
+from peerd.domain.units import format_duration, parse_duration
 
 WHOLE_QUEUE: Final = ""
 """The key of a limit of the queue as a whole."""

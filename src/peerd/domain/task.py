@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -305,3 +306,25 @@ def contains_non_finite(value: Any) -> bool:
             return any(map(contains_non_finite, value))
         case _:
             return False
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The result of ``handler.with_args(…)``: enough to enqueue the task, without the handler's code.
+
+    Args:
+        queue: the queue's name.
+        name: the handler's name.
+        body: the JSON object of its arguments, as text.
+        handler: the object that made it, for tests that run it inline; two calls may differ in it and be equal.
+        limit_key: the key for limits and turns that the handler computes; the option of an enqueue replaces it.
+
+    >>> Call("video", "look", "{}", handler=print)
+    Call(queue='video', name='look', body='{}')
+    """
+
+    queue: str
+    name: str
+    body: str
+    handler: object = field(default=None, compare=False, repr=False)
+    limit_key: str | None = field(default=None, repr=False)

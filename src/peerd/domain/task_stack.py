@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 MAX_FRAMES: Final = 200
 """Frames of all calls of a stack; of a deeper one the innermost are kept."""

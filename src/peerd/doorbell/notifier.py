@@ -26,8 +26,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import PeerdError
+from peerd.domain.pacing import Backoff
 from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret

@@ -19,13 +19,13 @@ from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup_runner import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
-from peerd.domain.error_report import ErrorHook
 from peerd.domain.errors import RequestFailed
 from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.import_string import ImportStringError, InvalidEntry, import_object
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.operate.client import Client
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ErrorHookFailed
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext

@@ -10,16 +10,16 @@ from typing import Any, cast
 
 from peerd.config.serialization import deserialize_section
 from peerd.config.settings import Settings
-from peerd.domain.error_report import ErrorHook
 from peerd.entrypoints.import_string import InvalidEntry, import_entry
+from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
+from peerd.runtime.observability.log_file import REPORT_EVERY, report_lost_output
 from peerd.runtime.observability.log_output import (
     FailureAggregator,
     LogEventListener,
     SuccessAggregator,
     configure_logging,
 )
-from peerd.runtime.observability.log_stream import REPORT_EVERY, report_lost_output
 from peerd.shared.connection import SharedConnection
 from peerd.shared.proxy import SharedClients
 from peerd.store.connection.database import Database

@@ -20,9 +20,8 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import StatisticsSettings
-from peerd.domain.alert_record import ENDED_BY_RECOVERY
+from peerd.domain.alert import ENDED_BY_RECOVERY, OngoingConditions
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.ongoing_conditions import OngoingConditions
 from peerd.manager.walks import SeriesWalk
 from peerd.runtime.observability.events import ComponentFailed, EventBus, QueueBacklogEnded, QueueBacklogFound
 from peerd.runtime.process.uncaught_exceptions import describe_exception

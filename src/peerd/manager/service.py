@@ -14,8 +14,8 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
+from peerd.domain.pacing import Backoff
 from peerd.manager.bulk import BulkRunner
 from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
 from peerd.manager.queue_sampler import QueueSampler

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import ABOUT_DISKS, OF_STORAGE
+from peerd.domain.alert import ABOUT_DISKS, OF_STORAGE, AlertKind, OngoingConditions
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.domain.ongoing_conditions import OngoingConditions
 from peerd.runtime.observability.events import (
     ComponentFailed,
     EventBus,

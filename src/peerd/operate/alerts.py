@@ -9,8 +9,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import InvalidFilter
-from peerd.domain.masking import Masker
-from peerd.domain.quoting import quoted
+from peerd.domain.quoting import Masker, quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.alerts.reading import AlertFilter, AlertPage, AlertRecord, list_alerts

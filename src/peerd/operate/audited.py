@@ -16,11 +16,9 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Actor, Right
-from peerd.domain.call import Call
 from peerd.domain.errors import NotPermitted
-from peerd.domain.masking import ALWAYS_MASKED, Masker
-from peerd.domain.quoting import quoted
-from peerd.domain.task import NAME_LIMIT
+from peerd.domain.quoting import ALWAYS_MASKED, Masker, quoted
+from peerd.domain.task import NAME_LIMIT, Call
 from peerd.store.access import audit
 from peerd.store.access.audit import NewAuditEntry, write_entry
 from peerd.store.access.states import State

@@ -6,7 +6,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import DEFAULT_CLASS, MAX_COPIES, FileClass
-from peerd.domain.size import parse_size
+from peerd.domain.units import parse_size
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.access.states import bucket_state, file_class_state

@@ -10,8 +10,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkMoveToQueue, BulkPreview, BulkState, TaskAction
 from peerd.domain.errors import InvalidFilter
-from peerd.domain.masking import Masker
-from peerd.domain.quoting import quoted
+from peerd.domain.quoting import Masker, quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation

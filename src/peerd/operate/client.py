@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 from sqlalchemy.engine import URL, Connection
 
 from peerd.domain.access import Actor, Right
-from peerd.domain.call import Call
 from peerd.domain.errors import NotPermitted
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.domain.ring import tasks_available_in
-from peerd.domain.task import Task
+from peerd.domain.task import Call, Task
 from peerd.doorbell.notifier import Notifier
 from peerd.operate import validation
 from peerd.operate.alerts import AlertOperations

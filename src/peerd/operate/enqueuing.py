@@ -10,10 +10,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.access import ActorKind, Right
-from peerd.domain.call import Call
 from peerd.domain.errors import SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
-from peerd.domain.task import NewTask
+from peerd.domain.task import Call, NewTask
 from peerd.doorbell.notifier import Notifier
 from peerd.doorbell.ringing import ring_after_commit
 from peerd.operate import validation

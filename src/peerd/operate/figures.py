@@ -8,8 +8,7 @@ from typing import Self
 
 import msgspec
 
-from peerd.domain.attempt_totals import AttemptTotals
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.finding import Finding, Level, Verdict
 

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.access import Right
+from peerd.domain.access import FileAccessKey, FileRights, Right, parse_scopes
 from peerd.domain.errors import InvalidTask
-from peerd.domain.file_access import FileAccessKey, FileRights, parse_scopes
 from peerd.domain.file_errors import InvalidFile, NoClusterSecret
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
-from peerd.domain.duration import format_duration, parse_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
+from peerd.domain.units import format_duration, parse_duration
 
 FindTask = Callable[[int], Task | None]
 """Reads a task by its id."""

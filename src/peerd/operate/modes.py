@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.access import ALL_RIGHTS, Actor, ActorKind
 from peerd.domain.errors import RowLocked
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, TypedDict, get_args
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidSchedule, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.schedule import Misfire, Overlap, Schedule
 from peerd.domain.task import check_text
+from peerd.domain.units import parse_duration
 from peerd.operate.request import json_text
 from peerd.store.stored_schedules import check_storable
 

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Sel
 
 from peerd.domain.access import Actor, ActorKind, Right
 from peerd.domain.errors import NotPermitted
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate.audited import OperationCall, named_arguments
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
 from peerd.operate.queries import Query, QuerySequence, Steps

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.lifecycle import Status
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics.finding import mask_findings, verdict_on
 from peerd.operate.diagnostics.verdict import ClusterState, examine_state
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures

@@ -8,10 +8,9 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask
 from peerd.domain.quoting import quoted
-from peerd.domain.task import NON_FINITE_PROBLEM, NewTask, contains_non_finite
+from peerd.domain.task import NON_FINITE_PROBLEM, Call, NewTask, contains_non_finite
 from peerd.operate import validation
 
 T = TypeVar("T")

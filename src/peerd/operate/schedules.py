@@ -10,8 +10,7 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import InvalidSchedule
-from peerd.domain.masking import Masker
-from peerd.domain.quoting import quoted
+from peerd.domain.quoting import Masker, quoted
 from peerd.domain.ring import SchedulesChanged
 from peerd.domain.schedule import Schedule
 from peerd.operate import validation

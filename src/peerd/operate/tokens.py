@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from peerd.domain.access import Right
+from peerd.domain.access import Right, parse_scopes
 from peerd.domain.errors import InvalidAccess, InvalidFilter, InvalidTask
-from peerd.domain.file_access import parse_scopes
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.quoting import quoted
 from peerd.operate import validation

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from peerd.domain.column_condition import searchable
-from peerd.domain.duration import format_duration, parse_duration
 from peerd.domain.errors import InvalidFilter, InvalidTask
 from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME, check_text
+from peerd.domain.units import format_duration, parse_duration
 
 MAX_ID = 2**63 - 1
 MAX_CURSOR = 2_000

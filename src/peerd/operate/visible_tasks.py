@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Actor, Right
 from peerd.domain.errors import NotPermitted, TaskNotFound
 from peerd.domain.log_line import LogCursor, TaskLogLine
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.domain.task import Attempt, Task
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks import pages, read

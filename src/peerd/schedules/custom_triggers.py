@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import structlog
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import PeerdError
+from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.runtime.observability.events import EventBus, ScheduleFailed
 from peerd.runtime.process.uncaught_exceptions import describe_exception

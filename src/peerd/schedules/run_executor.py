@@ -20,11 +20,11 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from peerd.domain.backoff import Backoff
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import truncate
+from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import RunStatus
+from peerd.domain.units import format_duration
 from peerd.runtime.concurrency.threads import (
     SystemExitInThread,
     own_thread,

@@ -12,8 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
 from peerd.runtime.observability.events import EventBus, ScheduleFailed
 from peerd.runtime.observability.log_messages import schedule_ticked

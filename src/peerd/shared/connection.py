@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from peerd.domain.backoff import Backoff
+from peerd.domain.pacing import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.quoting import quoted
+from peerd.domain.units import format_duration
 
 
 class SharedError(PeerdError):

@@ -15,11 +15,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from peerd.domain.duration import format_duration
-from peerd.domain.error_report import ErrorHook, ErrorKind
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.units import format_duration
 from peerd.runtime.observability.alert_detection import AlertEventListener
-from peerd.runtime.observability.error_reporting import ErrorReporter, report_uncaught
+from peerd.runtime.observability.error_reporting import ErrorHook, ErrorKind, ErrorReporter, report_uncaught
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext

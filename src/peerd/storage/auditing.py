@@ -14,8 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.access import Actor, ActorKind
-from peerd.domain.file_access import FileAccessKey
+from peerd.domain.access import Actor, ActorKind, FileAccessKey
 from peerd.domain.files import StoredFile
 from peerd.domain.task import NAME_LIMIT
 from peerd.store.access.audit import NewAuditEntry, write_entry

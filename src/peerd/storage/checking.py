@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 from sqlalchemy.engine import Connection
 
-from peerd.domain.backoff import exponential_backoff
 from peerd.domain.files import Copy, CopyState, Disk, FileNeeds, FileState
+from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import NewTask
 from peerd.storage.placement.brake import GRACE, DiskView, view_disks
 from peerd.storage.placement.decision import Decision, FileHealth, Settled

@@ -9,9 +9,8 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.alert import AlertKind
-from peerd.domain.duration import format_duration
 from peerd.domain.files import DiskKind, DiskState
-from peerd.domain.size import format_size
+from peerd.domain.units import format_duration, format_size
 from peerd.storage.overview import (
     HIGH_WATER,
     LOW_WATER,

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import PeerdError
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.domain.outcome import Snooze
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import ContentReading
 from peerd.storage.disk.errors import ContentMismatch, ContentMissing, DiskError, HashingStopped, PartInUse

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.files import FileClass, StoredFile, check_key
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.storage.auditing import PUT, FileAuditor, state_of
 from peerd.storage.awaiting import CopiesWanted, Steps
 from peerd.storage.disk.content_id import ContentId, new_content_id

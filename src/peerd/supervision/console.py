@@ -10,8 +10,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Final
 
-from peerd.runtime.observability.escaping import escape_line
-from peerd.runtime.observability.logfile import is_regular_file
+from peerd.domain.quoting import escape_line
+from peerd.runtime.observability.log_file import is_regular_file
 
 CANNOT_START: Final = "cannot start: "
 """Precedes the cause of a failed start."""

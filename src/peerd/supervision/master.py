@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
-from peerd.runtime.observability import logfile
+from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.process_tree import become_subreaper
 from peerd.supervision.agent_reports import AgentReports
@@ -333,7 +333,7 @@ def _run(plan: Plan, sockets: ListeningSockets, systemd: SystemdNotifier) -> int
     if plan.log_file is None:
         return Master(plan, sockets, systemd).run()
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as original_stderr:
-        logfile.redirect_output(plan.log_file)
+        log_file.redirect_output(plan.log_file)
         status = Master(plan, sockets, systemd).run()
         if status != exit_codes.OK:
             with contextlib.suppress(OSError):  # its reader has ended

@@ -11,9 +11,9 @@ from typing import Any, Final
 from sqlalchemy import event
 from sqlalchemy.engine import Connection
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import PeerdError
 from peerd.domain.task import EARLIEST, LATEST
+from peerd.domain.units import parse_duration
 from peerd.store.connection.database import Database
 from peerd.store.schema.types import MYSQL
 

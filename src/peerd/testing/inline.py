@@ -8,11 +8,9 @@ from typing import Any
 
 import msgspec
 
-from peerd.domain.call import Call
 from peerd.domain.lifecycle import Status, after
-from peerd.domain.outcome import Done, Failed, Outcome
-from peerd.domain.task import Task
-from peerd.domain.task_transition import transition_after
+from peerd.domain.outcome import Done, Failed, Outcome, transition_after
+from peerd.domain.task import Call, Task
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.outcomes.touch import TaskProgress
 from peerd.testing.execution import make_execution, run_in_own_task

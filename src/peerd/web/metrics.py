@@ -21,7 +21,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from peerd.domain.alert_record import CONDITIONS
+from peerd.domain.alert import CONDITIONS
 from peerd.domain.lifecycle import Status
 from peerd.operate.alerts import MAX_PAGE
 from peerd.operate.client import AioClient

@@ -14,11 +14,10 @@ from starlette.exceptions import HTTPException
 
 from peerd.domain import errors, file_errors
 from peerd.domain.lifecycle import IllegalTransition
-from peerd.domain.masking import without_tokens
+from peerd.domain.quoting import escape_text, without_tokens
 from peerd.operate.file_admission import StorageNotInstalled
 from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode
-from peerd.runtime.observability.escaping import escape_text
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.web.access.login import LoginRefused
 from peerd.web.body_limits import BodyTooLarge

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uvicorn.server import ServerState
 
 from peerd.config.settings import WebSettings
-from peerd.domain.masking import without_tokens
+from peerd.domain.quoting import without_tokens
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception

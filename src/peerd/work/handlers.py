@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, Proto
 
 import msgspec
 
-from peerd.domain.backoff import exponential_backoff
-from peerd.domain.call import Call
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import Outcome
-from peerd.domain.task import NewTask
+from peerd.domain.pacing import exponential_backoff
+from peerd.domain.task import Call, NewTask
+from peerd.domain.units import parse_duration
 from peerd.work.arguments import HandlerArguments, LimitKey, LimitKeyFunction
 from peerd.work.context import Context
 

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import StuckAttempt
+from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task import Task
-from peerd.domain.token_bucket import TokenBucket
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from peerd import Client
 from peerd.cli.top.application import TopApplication
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.domain.outcome import Done, Failed
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.tasks.line_insert import LoggedLine

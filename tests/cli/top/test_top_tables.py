@@ -13,7 +13,7 @@ from textual.widgets import RichLog
 from peerd import Client
 from peerd.cli.top import reading
 from peerd.cli.top.task_screen import TaskScreen
-from peerd.domain.alert_record import AlertReport
+from peerd.domain.alert import AlertReport
 from peerd.domain.outcome import Done, Failed
 from peerd.store.alerts.recording import ReportAge, record_alert
 from peerd.store.tasks import pages

@@ -13,9 +13,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from peerd import Client, Right
-from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.errors import ScheduleNotFound
-from peerd.domain.histogram import Histogram
 from peerd.domain.lifecycle import Status
 from peerd.storage.disk.identity import create_disk
 from peerd.store.files.disks import cluster_identity

@@ -13,7 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config
 
-from peerd.domain.file_access import FileAccessKey
+from peerd.domain.access import FileAccessKey
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.store.files import access_keys
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster

@@ -12,7 +12,7 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
-from peerd.domain.file_access import FileAccessKey, FileRights
+from peerd.domain.access import FileAccessKey, FileRights
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.transfer.node_signature import HEADER, NodeSigner
 from peerd.store.files import access_keys

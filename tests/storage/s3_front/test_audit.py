@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from peerd import Client
-from peerd.domain.file_access import FileRights
+from peerd.domain.access import FileRights
 from tests.storage.nodes import SECRET
 from tests.storage.s3_front.conftest import S3Cluster
 from tests.storage.s3_front.test_objects import error_of

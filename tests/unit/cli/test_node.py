@@ -13,7 +13,7 @@ from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
 from peerd.cli.node.log_reader import ROTATION_LINGER, LineFilter, LogFollower, end_of_lines, last_lines
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
-from peerd.runtime.observability.logfile import rotate
+from peerd.runtime.observability.log_file import rotate
 from tests.support.rows import rows
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

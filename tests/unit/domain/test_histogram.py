@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.domain.histogram import BIN_COUNT, Histogram
+from peerd.domain.attempt_totals import BIN_COUNT, Histogram
 from tests.support.rows import rows
 
 durations = st.lists(st.floats(0.0, 1e6), max_size=30)

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from peerd.domain.errors import InvalidSchedule, InvalidTask
 from peerd.domain.schedule import (
     MAX_WAITING,
+    Cron,
     FireTick,
+    Interval,
     MissTick,
     RunStatus,
     Schedule,
@@ -20,7 +22,6 @@ from peerd.domain.schedule import (
     initial_run_status,
     tick_jitter,
 )
-from peerd.domain.trigger import Cron, Interval
 from tests.support.rows import rows
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import InvalidTask
 from peerd.domain.known_handlers import (
     HandlerSignature,
@@ -29,9 +28,20 @@ from peerd.domain.lifecycle import (
     sources,
     target,
 )
-from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed
+from peerd.domain.outcome import (
+    Canceled,
+    Deferred,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    outcome_labels,
+    transition_after,
+    transition_after_crash,
+)
+from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import BODY_LIMIT, LATEST, SPAN_LIMIT, NewTask, Task, encode_arguments
-from peerd.domain.task_transition import outcome_labels, transition_after, transition_after_crash
 from peerd.testing import make_task
 from tests.support.rows import rows
 

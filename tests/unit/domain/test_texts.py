@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from peerd.domain import column_condition
 from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
 from peerd.domain.column_condition import ColumnCondition, TimeFromNow, parse_condition
-from peerd.domain.duration import format_duration, parse_duration
 from peerd.domain.errors import InvalidFilter
-from peerd.domain.size import format_size, parse_size
 from peerd.domain.task import Task
+from peerd.domain.units import format_duration, format_size, parse_duration, parse_size
 from tests.support.rows import rows
 
 Parse = Callable[[Any], object]

@@ -62,7 +62,7 @@ def sizes_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
             return run_and_note
 
-        for name in ("run_group", "run_group_at_once"):
+        for name in ("run_group",):
             monkeypatch.setattr(database, name, noting(getattr(database, name)))
 
         async def run(*clients: int) -> None:

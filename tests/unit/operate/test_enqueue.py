@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.domain.call import Call
 from peerd.domain.errors import IdempotencyKeyReused, InvalidFilter, InvalidTask, NodeNotFound, SchemaMissing
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
+from peerd.domain.task import Call
 from peerd.operate.client import Client
 from peerd.operate.request import new_task
 from tests.unit.operate.claiming_process import ClaimingProcess

@@ -5,10 +5,10 @@ from threading import Thread
 
 import pytest
 
-from peerd.domain.call import Call
 from peerd.domain.errors import InvalidTask, TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Done, Failed
+from peerd.domain.task import Call
 from peerd.operate.client import Client
 from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
 from tests.unit.operate.claiming_process import ClaimingProcess

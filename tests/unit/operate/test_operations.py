@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from peerd.domain.access import Actor, Role
-from peerd.domain.call import Call
 from peerd.domain.errors import InvalidFilter, InvalidLimit, InvalidTask, NodeNotFound, TaskNotFound
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.limit import Limit, Rate
 from peerd.domain.outcome import Done, Failed
+from peerd.domain.task import Call
 from peerd.operate.client import Client
 from peerd.operate.request import new_task, new_tasks
 from tests.unit.operate.claiming_process import ClaimingProcess

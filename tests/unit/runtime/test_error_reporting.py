@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import sentry_sdk
 
-from peerd.domain.error_report import ErrorKind, ErrorReport
 from peerd.runtime.observability import error_reporting
-from peerd.runtime.observability.error_reporting import ErrorReporter, report_of
+from peerd.runtime.observability.error_reporting import ErrorKind, ErrorReport, ErrorReporter, report_of
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ErrorHookFailed,

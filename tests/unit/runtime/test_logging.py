@@ -22,9 +22,9 @@ from peerd.runtime.observability.events import (
     TasksClaimed,
     TasksDone,
 )
+from peerd.runtime.observability.log_file import LogStream
 from peerd.runtime.observability.log_messages import log_message_of, schedule_ticked
 from peerd.runtime.observability.log_output import MAX_EACH_SPAN, SPAN_SECONDS, LogEventListener, SuccessAggregator
-from peerd.runtime.observability.log_stream import LogStream
 from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
@@ -123,11 +123,11 @@ async def test_the_first_successes_and_all_failures_are_reported_each_and_the_re
 WRITE_BURST = """
 import asyncio, sys, threading, time
 from pathlib import Path
-from peerd.runtime.observability import logfile
-from peerd.runtime.observability.log_rotation import LogRotation
+from peerd.runtime.observability import log_file
+from peerd.runtime.observability.log_output import LogRotation
 
 log = Path(sys.argv[1])
-logfile.redirect_output(log)
+log_file.redirect_output(log)
 
 def burst():
     for _ in range(100):
@@ -136,7 +136,7 @@ def burst():
         time.sleep(0.02)
 
 async def main():
-    rotation = LogRotation(log, 1_000_000, 100, lambda: logfile.redirect_output(log))
+    rotation = LogRotation(log, 1_000_000, 100, lambda: log_file.redirect_output(log))
     rotating = asyncio.create_task(rotation.run())
     await asyncio.sleep(0.1)  # the burst does not begin with a check of the file
     await asyncio.to_thread(burst)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import Histogram
 from peerd.runtime.metrics import registry
 from peerd.runtime.metrics.exposition import expose, expose_as_text
 from peerd.runtime.metrics.node_metrics import (

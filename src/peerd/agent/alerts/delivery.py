@@ -17,7 +17,7 @@ from peerd.agent.alerts.messages import alert_of
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
-from peerd.domain.backoff import exponential_backoff
+from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
 from peerd.runtime.observability.log_messages import alerts_dropped
 from peerd.runtime.process.link import Link

@@ -14,9 +14,9 @@ import msgspec
 
 from peerd.agent.alerts.messages import alert_of
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.domain.alert_record import AlertReport, reports_of
-from peerd.domain.backoff import Backoff
+from peerd.domain.alert import AlertReport, reports_of
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception

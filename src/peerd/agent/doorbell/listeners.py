@@ -21,10 +21,9 @@ from sqlalchemy.engine import URL
 
 from peerd.agent.doorbell.health import RejectedRings
 from peerd.config.settings import ClusterSettings, NodeSettings
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import UnsupportedDatabase
+from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.ring import Ring, TasksAvailable
-from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.datagram import (
     CHANNEL,
     MAX_DATAGRAM_BYTES,

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.ring import TasksAvailable, TaskScheduled, tasks_available_in
-from peerd.domain.token_bucket import TokenBucket
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.maintenance.chore_batches import stage_all_due

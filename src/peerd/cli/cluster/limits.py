@@ -14,9 +14,9 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.output.formatting import pluralize
 from peerd.cli.output.tables import AlignedTable, right, wide
-from peerd.domain.duration import format_duration
 from peerd.domain.limit import WHOLE_QUEUE, Limit
 from peerd.domain.task import EACH_KEY
+from peerd.domain.units import format_duration
 from peerd.store.limits.definitions import LimitState
 
 app = new_app("List, set and remove limits of queues and keys.")

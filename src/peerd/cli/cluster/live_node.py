@@ -10,7 +10,7 @@ from rich.text import Text
 
 from peerd.cli.output.formatting import first_line, format_age, format_timestamp, sanitize
 from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.operate.nodes import LiveNode, LiveSlot
 from peerd.store.nodes.nodes import Node
 

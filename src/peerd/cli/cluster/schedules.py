@@ -21,8 +21,8 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
 from peerd.cli.output.formatting import first_line, format_age, format_elapsed, format_timestamp, sanitize
 from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
-from peerd.domain.duration import format_duration
 from peerd.domain.schedule import RunStatus, Schedule
+from peerd.domain.units import format_duration
 from peerd.operate.schedules import ScheduleState
 from peerd.store.schedule_runs import ScheduleRun
 

@@ -30,10 +30,9 @@ from peerd.cli.demo.summary import DemoSummary
 from peerd.cli.errors import CommandError
 from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.access import Role
-from peerd.domain.call import Call
-from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
-from peerd.domain.task import encode_arguments
+from peerd.domain.task import Call, encode_arguments
+from peerd.domain.units import format_duration
 from peerd.operate.client import Client
 from peerd.store.schema.migrate import migrate
 from peerd.workers.video.errors import VideoError

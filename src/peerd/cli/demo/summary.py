@@ -19,8 +19,8 @@ from peerd.cli.output.formatting import STATUS_STYLES, first_line, format_elapse
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.cli.tasks.show import format_run_time
 from peerd.domain.lifecycle import Status
-from peerd.domain.size import format_size
 from peerd.domain.task import Attempt, Task
+from peerd.domain.units import format_size
 from peerd.operate.client import Client
 
 COLUMNS = (right("task"), "status", "finished by", right("ran"), wide("file"), right("size"), "failed attempts")

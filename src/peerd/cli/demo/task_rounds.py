@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from peerd.cli.demo.sandbox import PIECE
-from peerd.domain.call import Call
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import IllegalTransition, Status
-from peerd.domain.task import Task, encode_arguments
+from peerd.domain.task import Call, Task, encode_arguments
 from peerd.operate.client import Client
 
 ROUNDS_BETWEEN_OTHERS: Final = 6

@@ -10,7 +10,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.files.catalogue import buckets_table
 from peerd.domain.files import DEFAULT_CLASS
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.store.files.buckets import Bucket
 
 app = new_app("List, create, change and delete buckets.")

@@ -20,9 +20,9 @@ from peerd.cli.files.paths import below, is_folder, is_pattern, matching, split_
 from peerd.cli.output.formatting import format_age, pluralize
 from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
 from peerd.domain.files import StoredFile
-from peerd.domain.size import format_size
+from peerd.domain.quoting import escape_line
+from peerd.domain.units import format_size
 from peerd.operate.files import FileStatus
-from peerd.runtime.observability.escaping import escape_line
 from peerd.store.files.risks import RISKS
 from peerd.store.files.usage import BucketUsage
 

@@ -18,8 +18,8 @@ from peerd.cli.files.formats import file_as_json
 from peerd.cli.files.paths import expand, is_folder, local_name, target_key
 from peerd.cli.files.progress import transfer_bars
 from peerd.domain.files import StoredFile
-from peerd.domain.size import format_size
-from peerd.runtime.observability.escaping import escape_line
+from peerd.domain.quoting import escape_line
+from peerd.domain.units import format_size
 
 STANDARD_STREAM = "-"
 RecursiveOption = Annotated[bool, Option("--recursive", "-r", help="Folders, with all that is below them.")]

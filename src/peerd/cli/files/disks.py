@@ -19,7 +19,7 @@ from peerd.cli.files.formats import balance_table, disks_table, problems_of
 from peerd.cli.output.formatting import pluralize
 from peerd.config.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.storage.object_disk.options import ObjectDiskOptions

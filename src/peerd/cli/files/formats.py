@@ -11,7 +11,7 @@ from rich.text import Text
 from peerd.cli.output.formatting import format_elapsed_short
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from peerd.domain.files import StoredFile
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 from peerd.operate.disks import DiskBalance
 from peerd.store.files.usage import DiskCopies
 

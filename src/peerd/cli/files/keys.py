@@ -13,7 +13,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
-from peerd.domain.file_access import FileAccessKey, FileRights
+from peerd.domain.access import FileAccessKey, FileRights
 
 app = new_app("List, create and revoke access keys of S3's clients.")
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from peerd.cli.output.formatting import first_line, format_elapsed, format_elapsed_short, pluralize, sanitize
 from peerd.cli.output.tables import GAP, AlignedTable, right, wide
-from peerd.domain.size import format_size
+from peerd.domain.units import format_size
 
 SLOT_STATE_STYLES: Final = {
     "RUNNING": "green", "STARTING": "cyan", "BACKOFF": "bold red", "DRAINING": "yellow", "EXITED": "bright_black",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from peerd.runtime.observability.logfile import rotated_path
+from peerd.runtime.observability.log_file import rotated_path
 
 BLOCK: Final = 64 * 1024
 ROTATION_LINGER: Final = 5.0

@@ -8,7 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from peerd.domain.lifecycle import Status
-from peerd.runtime.observability.escaping import escape_text
+from peerd.domain.quoting import escape_text
 
 STATUS_STYLES: Final[dict[str, str]] = {
     Status.SCHEDULED: "blue",

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from peerd.cli.output.formatting import to_text
-from peerd.runtime.observability.escaping import escape_line
+from peerd.domain.quoting import escape_line
 
 GAP: Final = 2
 """Spaces between two columns, and before the first."""

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from peerd.cli.context import CommandContext
 from peerd.cli.following import PAGE, read_pages
 from peerd.domain.log_line import TaskLogLine
-from peerd.runtime.observability.escaping import escape_and_indent, escape_line, escape_text
+from peerd.domain.quoting import escape_and_indent, escape_line, escape_text
 from peerd.store.tasks.log_lines import LastLines, LogPage
 
 LEVEL_STYLES: Final = {"debug": "bright_black", "warning": "yellow", "error": "red", "critical": "bold red"}

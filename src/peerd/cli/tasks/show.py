@@ -25,9 +25,9 @@ from peerd.cli.output.formatting import (
 )
 from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
 from peerd.cli.tasks.log_lines import SHOWN_WITH_TASK, render_last_lines
-from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
+from peerd.domain.units import format_duration
 from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks.pages import TaskPage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import PeerdError
+from peerd.domain.units import format_duration
 
 
 class JobClientError(PeerdError):

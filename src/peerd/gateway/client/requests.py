@@ -7,9 +7,9 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidTask
 from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
+from peerd.domain.units import parse_duration
 from peerd.gateway.client.exchange import TakenJob
 from peerd.gateway.protocols.json.messages import (
     NOTHING,

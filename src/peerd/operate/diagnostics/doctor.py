@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics import examine_database
 from peerd.operate.diagnostics.finding import Finding
 from peerd.operate.overview import read_overview

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 
 
 class Level(StrEnum):

@@ -7,7 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.duration import format_duration
+from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.connections import connections_of
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.connection.mysql import is_member

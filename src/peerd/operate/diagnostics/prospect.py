@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics.finding import Finding, Level, mask_findings
 from peerd.operate.diagnostics.waiting import format_roughly, later_tasks, unknown_handlers, why_tasks_wait
 from peerd.store.schema.sql_clock import now

@@ -15,10 +15,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import ABOUT_DISKS, ABOUT_QUEUES, OF_STORAGE
-from peerd.domain.duration import format_duration
+from peerd.domain.alert import ABOUT_DISKS, ABOUT_QUEUES, OF_STORAGE, AlertKind
 from peerd.domain.lifecycle import Status
+from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.operate.diagnostics.storage import storage_findings
 from peerd.operate.diagnostics.waiting import (

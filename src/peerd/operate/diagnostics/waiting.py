@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.config.problems import suggest_similar
-from peerd.domain.duration import format_duration
 from peerd.domain.lifecycle import Status
+from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.access.audit import DONE, AuditFilter, list_entries
 from peerd.store.limits.definitions import LimitState, list_limits

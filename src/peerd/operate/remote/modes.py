@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from peerd.domain.access import Actor
-from peerd.domain.masking import Masker
+from peerd.domain.quoting import Masker
 from peerd.operate import node_requests
 from peerd.operate.actors import python_actor
 from peerd.operate.nodes import NodeOperations

@@ -14,7 +14,7 @@ import msgspec
 
 from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.lifecycle import IllegalTransition
-from peerd.domain.masking import without_tokens
+from peerd.domain.quoting import without_tokens
 from peerd.operate.wire.signatures import ArgumentStruct
 
 MAX_DATA: Final = 16_384

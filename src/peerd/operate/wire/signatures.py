@@ -15,7 +15,7 @@ from typing import Any, Final, Union, Unpack, cast, get_args, get_origin, get_ty
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from peerd.domain.call import Call
+from peerd.domain.task import Call
 
 Field = tuple[str, Any] | tuple[str, Any, Any]
 """A name, a type, and a default."""

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder, generate_latest
 from prometheus_client.registry import Collector
 
-from peerd.domain.histogram import BOUNDS, Histogram
+from peerd.domain.attempt_totals import BOUNDS, Histogram
 from peerd.runtime.metrics.families import FAMILIES, MetricKind
 from peerd.runtime.metrics.samples import Sample
 

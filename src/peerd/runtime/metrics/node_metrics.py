@@ -8,8 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from peerd.domain.alert import AlertKind
+from peerd.domain.attempt_totals import Histogram
 from peerd.domain.errors import PeerdError
-from peerd.domain.histogram import Histogram
 from peerd.runtime.metrics.families import DEATH_CAUSES, FAMILIES, MetricKind
 from peerd.runtime.metrics.samples import Sample, SeriesKey, in_chunks, parse_samples, sample_of
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import Histogram
 from peerd.runtime.metrics.samples import MAX_LABEL, Sample, SeriesKey, sample_of
 from peerd.runtime.observability import events
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics

@@ -9,8 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from peerd.domain.attempt_totals import Histogram
 from peerd.domain.errors import MessengerFull
-from peerd.domain.histogram import Histogram
 from peerd.runtime.metrics.families import MetricKind
 from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.metrics.samples import Sample, SeriesKey, in_chunks, parse_samples, sample_of

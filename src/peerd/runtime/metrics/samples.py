@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from peerd.domain.histogram import BIN_COUNT, Histogram
+from peerd.domain.attempt_totals import BIN_COUNT, Histogram
 from peerd.runtime.metrics.families import FAMILIES, MetricKind
 from peerd.runtime.observability.attempt_statistics import OTHER
 

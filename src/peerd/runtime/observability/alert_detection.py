@@ -8,10 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from peerd.domain.alert import AlertKind, AlertRate, AlertRateLimiter
-from peerd.domain.alert_record import MAX_GATHERED, subjects_of
-from peerd.domain.duration import format_duration
+from peerd.domain.alert import MAX_GATHERED, AlertKind, AlertRate, AlertRateLimiter, subjects_of
 from peerd.domain.schedule import RunStatus
+from peerd.domain.units import format_duration
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event
 

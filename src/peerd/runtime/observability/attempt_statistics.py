@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from peerd.domain.attempt_totals import AttemptTotals, outcome_of
-from peerd.domain.histogram import Histogram
+from peerd.domain.attempt_totals import AttemptTotals, Histogram, outcome_of
+from peerd.domain.outcome import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.domain.task import NAME_LIMIT
-from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.runtime.observability.events import AttemptEnded, Event
 
 MOST_HANDLERS: Final = 500

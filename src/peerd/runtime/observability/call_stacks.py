@@ -18,8 +18,8 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Final
 
+from peerd.domain.quoting import escape_line
 from peerd.domain.task_stack import MAX_CALLS, MAX_FILE, MAX_FRAMES, MAX_FUNCTION, MAX_SOURCE, CallFrame, CallStack
-from peerd.runtime.observability.escaping import escape_line
 
 OUR_CODE: Final = str(Path(__file__).parents[2])
 """The folder of peerd: its frames around those of a handler are left out."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from peerd.domain.duration import format_duration
+from peerd.domain.units import format_duration
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event, LogLine
 

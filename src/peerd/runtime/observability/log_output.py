@@ -1,4 +1,4 @@
-"""The log of a process: structlog, the listener that writes events to it, and the aggregation of frequent events.
+"""The log of a process: structlog, the listener that writes events to it, and the rotation of its file.
 
 Successes beyond a few in a second are one line, and failures of a component one a minute. At ten thousand tasks a
 second their lines would be gigabytes in an hour, and a third of the processor time.
@@ -14,13 +14,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Literal, TextIO
 
 import msgspec
 import structlog
 
-from peerd.runtime.observability import events
-from peerd.runtime.observability.escaping import escape_and_indent, escape_line, escape_text
+from peerd.domain.quoting import escape_and_indent, escape_line, escape_text
+from peerd.runtime.observability import events, log_file
 from peerd.runtime.observability.events import (
     AttemptEnded,
     ComponentFailed,
@@ -29,8 +30,8 @@ from peerd.runtime.observability.events import (
     TasksDone,
     accepts_event,
 )
+from peerd.runtime.observability.log_file import is_regular_file
 from peerd.runtime.observability.log_messages import log_message_of
-from peerd.runtime.observability.logfile import is_regular_file
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 MAX_EACH_SPAN: Final = 25
@@ -203,3 +204,56 @@ class FailureAggregator:
             self._next_report[event.component] = now + FAILURES_EVERY
             event = msgspec.structs.replace(event, failures=max(event.failures, self._failures.pop(event.component)))
         self._listener(event)
+
+
+# ---------------------------------------------------------------- rotation
+
+
+CHECK_INTERVAL: Final = 2.0
+"""The longest time between two checks of the file, seconds."""
+MIN_CHECK_INTERVAL: Final = 0.05
+MAX_WRITE_RATE: Final = 200_000_000
+"""Bytes per second of a burst: the next check comes before the file could be full at this rate."""
+
+
+class LogRotation:
+    """Rotates the log when it is full, and detects that another program has renamed or deleted it.
+
+    The master then has every process reopen it; until then they write to the old file, and no line is lost.
+
+    Args:
+        path: of the log.
+        max_size: bytes at which it is rotated; 0: never, because logrotate does it.
+        keep: the maximum number of rotated files.
+        ask_to_reopen: sends the request to the master.
+    """
+
+    def __init__(self, path: Path, max_size: int, keep: int, ask_to_reopen: Callable[[], None]) -> None:
+        self._path = path
+        self._max_size = max_size
+        self._keep = keep
+        self._ask_to_reopen = ask_to_reopen
+
+    async def run(self) -> None:
+        """Check the file periodically."""
+        while True:
+            self.check()
+            await asyncio.sleep(self._check_interval())
+
+    def check(self) -> None:
+        """Rotate the log if it is full. Raises OSError if it cannot be renamed."""
+        if not log_file.is_written_by(self._path):
+            self._ask_to_reopen()
+        elif 0 < self._max_size <= self._path.stat().st_size:
+            log_file.rotate(self._path, self._keep)
+            self._ask_to_reopen()
+
+    def _check_interval(self) -> float:
+        """A nearly full file is checked often: at fixed intervals, a burst writes five times the maximum size."""
+        if not self._max_size:
+            return CHECK_INTERVAL
+        try:
+            free_bytes = self._max_size - self._path.stat().st_size
+        except FileNotFoundError:  # the master is about to open it
+            free_bytes = self._max_size
+        return min(CHECK_INTERVAL, max(MIN_CHECK_INTERVAL, free_bytes / MAX_WRITE_RATE))

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from peerd.runtime.messages.addressing import MAX_MESSAGE_BYTES
 from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
-from peerd.runtime.observability import logfile
+from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes, process_tree
 from peerd.runtime.process.loop_monitor import LoopMonitor
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_error
@@ -259,7 +259,7 @@ class ControlThread:
             self.ask_to_stop(math.inf if grace is None else grace if isinstance(grace, int | float) else self.grace)
         elif message.get("type") == "reopen-logs":
             try:  # here and not in the service, because a blocked event loop would keep the old log open
-                logfile.redirect_output(str(message.get("file")))
+                log_file.redirect_output(str(message.get("file")))
             except OSError as error:
                 self.log_line(f"cannot reopen the log, and keeps the old one: {error}")
         elif not self.urgent_requests.receive(message):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.errors import PeerdError
-from peerd.runtime.observability.escaping import escape_and_indent, escape_line
+from peerd.domain.quoting import escape_and_indent, escape_line
 
 if TYPE_CHECKING:
     from peerd.runtime.process.link import Link

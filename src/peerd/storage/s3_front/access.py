@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from peerd.domain.file_access import FileAccessKey
+from peerd.domain.access import FileAccessKey
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.node import StorageNode
 from peerd.storage.s3 import operations

@@ -8,7 +8,7 @@ from asyncio import to_thread
 from collections.abc import Callable
 from typing import Final
 
-from peerd.domain.file_access import FileAccessKey
+from peerd.domain.access import FileAccessKey
 from peerd.storage.auditing import FileAuditor
 from peerd.storage.awaiting import Steps, threads_of
 from peerd.storage.node import StorageNode

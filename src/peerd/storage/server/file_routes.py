@@ -11,9 +11,9 @@ from urllib.parse import quote, unquote
 
 from sqlalchemy.engine import Connection
 
-from peerd.domain.duration import parse_duration
 from peerd.domain.file_errors import InvalidFile
 from peerd.domain.files import StoredFile
+from peerd.domain.units import parse_duration
 from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
 from peerd.storage.awaiting import Steps
 from peerd.storage.disk.digest import Digest

@@ -11,8 +11,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import ABOUT_QUEUES, NOTICED_BY_ANY, AlertState, state_at
+from peerd.domain.alert import ABOUT_QUEUES, NOTICED_BY_ANY, AlertKind, AlertState, state_at
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import alerts
 

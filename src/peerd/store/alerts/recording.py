@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.alert_record import CONDITIONS, AlertReport
+from peerd.domain.alert import CONDITIONS, AlertReport
 from peerd.domain.log_line import bounded_text
 from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts

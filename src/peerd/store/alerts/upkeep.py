@@ -5,8 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import CONDITIONS
+from peerd.domain.alert import CONDITIONS, AlertKind
 from peerd.store.access.sessions import purge_older
 from peerd.store.alerts.recording import end_condition
 from peerd.store.schema.sql_clock import now, seconds_from_now

@@ -20,7 +20,6 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from peerd.config.address import hosts_of
-from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseRefused,
@@ -29,6 +28,7 @@ from peerd.domain.errors import (
     RowLocked,
     UnsupportedDatabase,
 )
+from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
 from peerd.store.connection import database_errors
 from peerd.store.connection.engines import open_engines, with_driver

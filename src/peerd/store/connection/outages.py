@@ -8,8 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, EventBus
 
 T = TypeVar("T")

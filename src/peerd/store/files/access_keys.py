@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, RowMapping
 
-from peerd.domain.file_access import MAX_SCOPES, FileAccessKey, FileRights, FileScope
+from peerd.domain.access import MAX_SCOPES, FileAccessKey, FileRights, FileScope
 from peerd.domain.file_errors import AccessKeyNotFound, InvalidFile
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_access_keys

@@ -8,11 +8,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.backoff import exponential_backoff
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.outcome import Failed
+from peerd.domain.outcome import Failed, transition_after
+from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import Task
-from peerd.domain.task_transition import transition_after
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now, is_held
 from peerd.store.outcomes.touch import TaskProgress, report_progress

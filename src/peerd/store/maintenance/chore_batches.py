@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status, TaskEvent, target
-from peerd.domain.task_transition import TaskTransition
+from peerd.domain.outcome import TaskTransition
 from peerd.store.outcomes.recording import record_attempts
 from peerd.store.schema.lanes import quarantined_lane
 from peerd.store.schema.sql_clock import now, seconds_from_now

@@ -12,9 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import TaskEvent, sources
-from peerd.domain.outcome import Released
+from peerd.domain.outcome import Released, TaskTransition, transition_after, transition_after_crash
 from peerd.domain.task import Task
-from peerd.domain.task_transition import TaskTransition, transition_after, transition_after_crash
 from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now

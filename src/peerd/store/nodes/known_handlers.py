@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.known_handlers import KnownHandlers, KnownHandlersSnapshot, find_misfit
 from peerd.domain.lifecycle import Status
+from peerd.domain.outcome import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.domain.task import Task
-from peerd.domain.task_transition import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, processes, tasks
 from peerd.store.tasks.conditions import is_waiting_as

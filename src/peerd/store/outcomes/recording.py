@@ -15,9 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status, TaskEvent, after, sources
-from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Outcome, truncate
+from peerd.domain.outcome import (
+    ERROR_LIMIT,
+    TRACEBACK_LIMIT,
+    Outcome,
+    TaskTransition,
+    outcome_labels,
+    transition_after,
+    truncate,
+)
 from peerd.domain.task import Task
-from peerd.domain.task_transition import TaskTransition, outcome_labels, transition_after
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.tasks.conditions import select_by_id, status_is

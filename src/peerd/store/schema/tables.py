@@ -6,12 +6,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from peerd.domain.access import Role
-from peerd.domain.attempt_totals import OUTCOMES
+from peerd.domain.access import FileRights, Role
+from peerd.domain.attempt_totals import BIN_COUNT, OUTCOMES
 from peerd.domain.bulk import BulkState
-from peerd.domain.file_access import FileRights
 from peerd.domain.files import MAX_KEY_BYTES, CopyState, DiskKind, DiskState, FileState
-from peerd.domain.histogram import BIN_COUNT
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.node_request import NodeRequestStatus
 from peerd.domain.schedule import RunStatus

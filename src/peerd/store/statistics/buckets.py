@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals
-from peerd.domain.histogram import BIN_COUNT, Histogram
+from peerd.domain.attempt_totals import BIN_COUNT, OUTCOMES, AttemptTotals, Histogram
 from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant

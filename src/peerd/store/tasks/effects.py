@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import Status, TaskEvent, after
+from peerd.domain.outcome import TaskTransition
 from peerd.domain.task import Task
-from peerd.domain.task_transition import TaskTransition
 from peerd.store.enqueue import unique_keys
 from peerd.store.outcomes.recording import record_attempts
 from peerd.store.schema.sql_clock import seconds_from_now

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from peerd.runtime.observability.logfile import open_no_link
+from peerd.runtime.observability.log_file import open_no_link
 from peerd.supervision.control.control_client import LOCK_FILE, PID_FILE
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.runtime.messages.frames import FrameError
-from peerd.runtime.observability import logfile
+from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import Console
@@ -156,7 +156,7 @@ class ProcessManager:
         if self.plan.log_file is None:
             return {"error": "this node has no log file: it writes to the output of the command that started it"}
         try:
-            logfile.redirect_output(self.plan.log_file)
+            log_file.redirect_output(self.plan.log_file)
         except OSError as error:
             text = f"cannot reopen the log, and continues in the old one: {error}"
             self.console.log(text, level="error")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import cached_property
 from typing import Unpack
 
-from peerd.domain.call import Call
+from peerd.domain.task import Call
 from peerd.operate.client import AioClient, Client
 from peerd.operate.job import Job
 from peerd.operate.operations import AsyncMode

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
-from peerd.domain.masking import without_tokens
+from peerd.domain.quoting import without_tokens
 from peerd.web.access.authentication import AccessRefused
 from peerd.web.pages.forms import FormRefused
 from peerd.web.pages.rendering import PageRequest

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from peerd.runtime.observability.escaping import escape_line, escape_text
+from peerd.domain.quoting import escape_line, escape_text
 
 NONE: Final = "–"
 """Stands for a value that is not there."""

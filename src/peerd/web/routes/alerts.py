@@ -9,8 +9,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import AlertState
+from peerd.domain.alert import AlertKind, AlertState
 from peerd.operate.alerts import MAX_PAGE
 from peerd.store.alerts.reading import AlertRecord
 from peerd.web.dependencies import AioClientDependency

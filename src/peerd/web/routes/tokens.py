@@ -9,8 +9,7 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
-from peerd.domain.access import Right
-from peerd.domain.file_access import MAX_SCOPES
+from peerd.domain.access import MAX_SCOPES, Right
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
 from peerd.operate.tokens import MOST_QUEUES
 from peerd.store.access.tokens import ApiToken

@@ -7,9 +7,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from peerd.domain.lifecycle import TaskEvent
-from peerd.domain.outcome import Canceled, Deferred, Done, Failed, Outcome, Released, Snoozed, StuckAttempt
+from peerd.domain.outcome import (
+    UNKNOWN_LABEL,
+    Canceled,
+    Deferred,
+    Done,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    StuckAttempt,
+    transition_after,
+)
 from peerd.domain.task import Task
-from peerd.domain.task_transition import UNKNOWN_LABEL, transition_after
 from peerd.runtime.observability.events import AttemptEnded, ClaimLost
 from peerd.store.outcomes.recording import ClaimId
 from peerd.work.attempts.attempt_execution import Execution

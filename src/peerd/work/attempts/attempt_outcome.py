@@ -10,7 +10,6 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from peerd.domain.duration import format_duration
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.known_handlers import UnsupportedTask, decide_unsupported_task
 from peerd.domain.outcome import (
@@ -32,6 +31,7 @@ from peerd.domain.outcome import (
     truncate,
 )
 from peerd.domain.task import Task
+from peerd.domain.units import format_duration
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker

@@ -25,7 +25,7 @@ from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import wait_despite_cancellation
 from peerd.runtime.launch import launch_command
-from peerd.runtime.observability.log_stream import protect_output
+from peerd.runtime.observability.log_file import protect_output
 from peerd.runtime.process import process_tree
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes.touch import TaskProgress

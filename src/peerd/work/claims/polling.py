@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from peerd.config.settings import WorkSettings
-from peerd.domain.backoff import exponential_backoff
+from peerd.domain.pacing import exponential_backoff
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_ups import RingReceiver
 from peerd.runtime.process.process_context import ProcessContext
@@ -74,7 +74,7 @@ class LimitedPolling:
     """When to make a limited claim: which queue, whether before plain claims, and when to retry one without a task.
 
     Tasks that have a limit key or are in a limited queue are claimed apart from all others
-    (`peerd.store.limits.limited_claim`). A backlog check says which queues have such tasks, and of what priority. It is
+    (`peerd.store.limits.turns`). A backlog check says which queues have such tasks, and of what priority. It is
     made when there is nothing else to claim, and now and then while there is; so a process whose queues have neither
     keys nor limits has one statement more in many. Checking before every claim would need no state here, and a
     statement each.

@@ -23,8 +23,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Final
 
-from peerd.domain.backoff import exponential_backoff
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
+from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import EventBus, TasksClaimed
 from peerd.store.connection.database import DatabaseThreads

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from peerd.domain.backoff import LONGEST_PAUSE, Backoff
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
+from peerd.domain.pacing import LONGEST_PAUSE, Backoff
 from peerd.runtime.observability.events import ComponentFailed, EventBus, UnknownClaimReleased
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database

@@ -16,8 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from peerd.domain.backoff import Backoff
 from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import EventBus, TaskLinesDropped
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database

@@ -7,8 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from peerd.domain.alert import AlertKind
-from peerd.domain.alert_record import ABOUT_DISKS, OF_STORAGE
+from peerd.domain.alert import ABOUT_DISKS, OF_STORAGE, AlertKind
 from peerd.domain.errors import InvalidFilter
 from peerd.store.alerts.reading import AlertPage, AlertRecord
 from peerd.web.pages.rendering import PageRequest

@@ -24,9 +24,9 @@ from peerd.domain.bulk import (
     BulkSnooze,
     TaskAction,
 )
-from peerd.domain.duration import parse_duration
 from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, NotPermitted, PeerdError
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
+from peerd.domain.units import parse_duration
 from peerd.operate.client import AioClient
 from peerd.operate.task_filter import TaskFilter
 from peerd.web.pages.action_pages import BACK

@@ -206,7 +206,7 @@ document.addEventListener("change", (event) => {
 
 const MOST_TEXT = 4000; // characters of a message or a value, as on the server
 // Control characters, marks of direction, what has no width and halves of characters are written as their numbers, by
-// the rule of the server (escaping.py).
+// the rule of the server (quoting.py).
 const INVISIBLE =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]|\p{Surrogate}/gu;
 
