@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from peerd.config import Settings, check, settings
+from peerd.config.section import Section
 from peerd.config.source import setting_variables
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
 
-SECTIONS: Mapping[str, type[settings.Section]] = {
+SECTIONS: Mapping[str, type[Section]] = {
     "node": settings.NodeSettings, "database": settings.DatabaseSettings, "manager": settings.ManagerSettings,
     "statistics": settings.StatisticsSettings, "logging": settings.LoggingSettings,
     "workers.video": settings.WorkerSettings, "schedules.refresh": settings.ScheduleSettings,

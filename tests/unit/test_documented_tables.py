@@ -8,7 +8,8 @@ from typing import get_args, get_type_hints
 from msgspec import structs
 
 from peerd.config import Settings, check
-from peerd.config.settings import MailSettings, ObjectStoreSettings, Section
+from peerd.config.section import Section
+from peerd.config.settings import MailSettings, ObjectStoreSettings
 from peerd.config.source import setting_variables
 from peerd.domain.schedule import RunStatus
 from peerd.domain.units import parse_duration, parse_size

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import asdict, replace
 
 from peerd.config.address import add_password, has_password, is_sqlite, make_sqlite_path_absolute
 from peerd.config.problems import Problem
-from peerd.config.security import TLS_KEYS
+from peerd.config.section import Section
 from peerd.config.settings import (
     ClusterSettings,
     DatabaseSettings,
     Document,
     GatewaySettings,
     NodeSettings,
-    Section,
     Settings,
+    WebSettings,
 )
 from peerd.config.source import ConfigSource
 from peerd.config.storage import find_storage_problems, with_storage
 from peerd.config.values import check_token
 from peerd.domain.bind_address import UnixAddress, parse_bind_address
 
+Serving = TypeVar("Serving", WebSettings, GatewaySettings)
+
 MIN_SECRET_LENGTH, MAX_SECRET_LENGTH = 16, 1000
 """Characters."""
-
-AnySection = TypeVar("AnySection", bound=Section)
 
 
 def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings, list[Problem]]:
@@ -38,34 +38,18 @@ def derive_settings(document: Document, source: ConfigSource) -> tuple[Settings,
         node = replace(node, run_directory=_default_run_directory(folder, node))
     if not source.is_set("manager", "inactive_after"):
         manager = replace(manager, inactive_after=2 * node.heartbeat_every)
-    database = _with_absolute_path(document.database, "password_file", folder)
-    database = replace(database, url=make_sqlite_path_absolute(database.url, folder))
-    alerts = {
-        name: hook if hook.mail is None else replace(hook, mail=_with_absolute_path(hook.mail, "password_file", folder))
-        for name, hook in document.alerts.items()
-    }
+    given: Document = _with_absolute_paths(replace(document, node=node, manager=manager), folder)
+    database = replace(given.database, url=make_sqlite_path_absolute(given.database.url, folder))
     derived = {
-        "node": _with_absolute_path(node, "run_directory", folder),
         "database": _with_password(database, source, problems),
-        "cluster": _with_secret(document.cluster, source, problems),
-        "web": {
-            name: replace(_with_tls_paths(web, folder), bind=tuple(_absolute_socket(bind, folder) for bind in web.bind))
-            for name, web in document.web.items()
-        },
-        "storage": _with_tls_paths(document.storage, folder),
+        "cluster": _with_secret(given.cluster, source, problems),
+        "web": {name: _with_absolute_sockets(web, folder) for name, web in given.web.items()},
         "gateway": {
-            name: _with_token(name, _with_absolute_paths(gateway, folder), source, problems)
-            for name, gateway in document.gateway.items()
+            name: _with_token(name, _with_absolute_sockets(gateway, folder), source, problems)
+            for name, gateway in given.gateway.items()
         },
-        "manager": manager,
-        "access": replace(
-            document.access,
-            preview_folders=tuple(folder / one.expanduser() for one in document.access.preview_folders),
-        ),
-        "logging": _with_absolute_path(document.logging, "file", folder),
-        "alerts": alerts,
     }
-    settings = Settings(project_directory=folder, file=source.file, **{**asdict(document), **derived})
+    settings = Settings(project_directory=folder, file=source.file, **{**asdict(given), **derived})
     problems += [*_mail_problems(settings, source), *find_storage_problems(settings, source)]
     return with_storage(settings), problems
 
@@ -79,25 +63,25 @@ def _default_run_directory(folder: Path, node: NodeSettings) -> Path:
     return beside if folder.is_symlink() and (beside.exists() or not inside.exists()) else inside
 
 
-def _with_absolute_path(section: AnySection, key: str, folder: Path) -> AnySection:
-    path: Path | None = getattr(section, key)
-    return section if path is None else replace(section, **{key: folder / path.expanduser()})
+def _with_absolute_paths(value: Any, folder: Path) -> Any:
+    """The value of a setting with absolute paths; those in the file are relative to its folder."""
+    match value:
+        case Path():
+            return folder / value.expanduser()
+        case Section():
+            return replace(value, **{key: _with_absolute_paths(one, folder) for key, one in asdict(value).items()})
+        case tuple():
+            return tuple(_with_absolute_paths(one, folder) for one in value)
+        case dict():
+            return {key: _with_absolute_paths(one, folder) for key, one in value.items()}
+        case _:
+            return value
 
 
-def _absolute_socket(bind: str, folder: Path) -> str:
-    address = parse_bind_address(bind)
-    return f"unix:{folder / address.path}" if isinstance(address, UnixAddress) else bind
-
-
-def _with_tls_paths(section: AnySection, folder: Path) -> AnySection:
-    for key in TLS_KEYS:
-        section = _with_absolute_path(section, key, folder)
-    return section
-
-
-def _with_absolute_paths(gateway: GatewaySettings, folder: Path) -> GatewaySettings:
-    gateway = _with_tls_paths(gateway, folder)
-    return replace(gateway, bind=tuple(_absolute_socket(bind, folder) for bind in gateway.bind))
+def _with_absolute_sockets(section: Serving, folder: Path) -> Serving:
+    addresses = [(bind, parse_bind_address(bind)) for bind in section.bind]
+    absolute = [f"unix:{folder / at.path}" if isinstance(at, UnixAddress) else bind for bind, at in addresses]
+    return replace(section, bind=tuple(absolute))
 
 
 def _mail_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
@@ -137,15 +121,15 @@ def _with_secret(cluster: ClusterSettings, source: ConfigSource, problems: list[
     if cluster.secret is not None:
         problems.append(source.problem(key_path, "there is a secret already", "keep one of them"))
         return cluster
-    file = source.folder / cluster.secret_file.expanduser()
-    secret, problem = _read_secret_file(file)
+    secret, problem = _read_secret_file(cluster.secret_file)
     if not problem and not MIN_SECRET_LENGTH <= len(secret) <= MAX_SECRET_LENGTH:
-        problem = f"{file}: a secret has {MIN_SECRET_LENGTH} to {MAX_SECRET_LENGTH} characters, this one {len(secret)}"
+        limits = f"{MIN_SECRET_LENGTH} to {MAX_SECRET_LENGTH} characters"
+        problem = f"{cluster.secret_file}: a secret has {limits}, this one {len(secret)}"
     if problem:
         remedy = "write one there, the same on every node: head -c 32 /dev/urandom | base64"
         problems.append(source.problem(key_path, problem, remedy))
         return cluster
-    return replace(cluster, secret=secret, secret_file=file)
+    return replace(cluster, secret=secret)
 
 
 def _with_token(name: str, gateway: GatewaySettings, source: ConfigSource, problems: list[Problem]) -> GatewaySettings:
@@ -155,16 +139,15 @@ def _with_token(name: str, gateway: GatewaySettings, source: ConfigSource, probl
     if gateway.token is not None:
         problems.append(source.problem(key_path, "there is a token already", "keep one of them"))
         return gateway
-    file = source.folder / gateway.token_file.expanduser()
-    token, problem = _read_secret_file(file)
+    token, problem = _read_secret_file(gateway.token_file)
     if not problem:
         try:
-            return replace(gateway, token=check_token(token), token_file=file)
+            return replace(gateway, token=check_token(token))
         except ValueError as error:
-            problem = f"{file}: a token {error}"
+            problem = f"{gateway.token_file}: a token {error}"
     remedy = "write one there, which clients present: head -c 32 /dev/urandom | base64"
     problems.append(source.problem(key_path, problem, remedy))
-    return replace(gateway, token_file=file)
+    return gateway
 
 
 def _read_secret_file(file: Path) -> tuple[str, str]:

@@ -11,16 +11,15 @@ from collections.abc import Mapping
 from enum import EnumType
 from functools import cache
 from operator import ge, gt, le, lt
-from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
 from peerd.config.problems import KeyPath, did_you_mean
-from peerd.config.settings import GIVEN, Document, Section
+from peerd.config.section import GIVEN, AnySection, Section
+from peerd.config.settings import Document
 from peerd.config.values import CheckAfter, ConvertBefore
-
-AnySection = TypeVar("AnySection", bound=Section)
 
 BOUNDS: Final = (("ge", ge, "at least"), ("gt", gt, "more than"), ("le", le, "at most"), ("lt", lt, "less than"))
 EXPECTED: Final[Mapping[Any, str]] = {

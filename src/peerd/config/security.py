@@ -164,20 +164,6 @@ def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Prob
                 yield source.problem(key_path, problem, f"chmod o= {file}")
 
 
-def _secret_files_of_servers(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
-    for name, place in settings.storage.object_stores.items():
-        key = ("storage", "object_stores", name, "credentials_file")
-        yield (
-            key,
-            "access key",
-            None if (file := place.credentials_file) is None else settings.project_directory / file.expanduser(),
-        )
-    yield ("storage", "tls_key"), "key", settings.storage.tls_key
-    for name, web in settings.web.items():
-        if name != STORAGE_SERVER:
-            yield ("web", name, "tls_key"), "key", web.tls_key
-
-
 def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
     """The key of each secret, its kind, and the file that holds it, if there is one."""
     database, cluster = settings.database, settings.cluster
@@ -192,9 +178,19 @@ def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path |
             yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
         if hook.webhook is not None:
             yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
-    yield from _secret_files_of_servers(settings)
+    for name, place in settings.storage.object_stores.items():
+        yield ("storage", "object_stores", name, "credentials_file"), "access key", place.credentials_file
+    yield from _tls_keys(settings)
     for name, gateway in settings.gateway.items():
         yield ("gateway", name, "token_file"), "token", gateway.token_file
-        yield ("gateway", name, "tls_key"), "key", gateway.tls_key
         if gateway.token_file is None and gateway.token is not None:
             yield ("gateway", name, "token"), "token", settings.file
+
+
+def _tls_keys(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
+    yield ("storage", "tls_key"), "key", settings.storage.tls_key
+    for name, gateway in settings.gateway.items():
+        yield ("gateway", name, "tls_key"), "key", gateway.tls_key
+    for name, web in settings.web.items():
+        if name != STORAGE_SERVER:  # which has that of [storage]
+            yield ("web", name, "tls_key"), "key", web.tls_key

@@ -2,7 +2,7 @@
 
 They come from `peerd.config.load`; docs/configuration.md explains each key. A field is a key of peerd.toml; its type
 (`peerd.config.values`) defines how it is parsed. Every process loads this module, so nothing here reads a file: only
-commands and the planner do (`peerd.config.loading`); other processes get the values (`peerd.config.serialization`).
+commands and the planner do (`peerd.config.loading`); other processes get the values (`peerd.config.section`).
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from peerd.config.address import mask_url
+from peerd.config.section import Section
 from peerd.config.values import (
     AlertRateSetting,
     Arguments,
@@ -30,7 +31,6 @@ from peerd.config.values import (
     EntryPoints,
     FileMode,
     FilePath,
-    Flag,
     Folders,
     HeaderName,
     HookUrl,
@@ -65,30 +65,6 @@ from peerd.domain.alert import AlertKind, AlertRate
 LineLevel = Annotated[Literal["debug", "info", "warning", "error", "critical"], ConvertBefore(lower)]
 DEFAULT_BUFFER: Final = 1_048_576
 """Bytes that are buffered for a connection of a gateway."""
-SECRET_KEYS: Final = frozenset({"secret", "token", "webhook"})
-"""Keys whose values representations mask."""
-GIVEN: Final = "given"
-"""The field that is not a key: the names of the keys that the file gives."""
-
-
-class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A table of peerd.toml."""
-
-    @classmethod
-    def known_keys(cls) -> tuple[str, ...]:
-        """Its possible keys."""
-        return tuple(name for name in cls.__struct_fields__ if name != GIVEN)
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Each key with its value; secrets are masked."""
-        return [(name, self._masked(name, getattr(self, name))) for name in self.__struct_fields__]
-
-    def __repr__(self) -> str:
-        """The same as a Python expression."""
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
-
-    def _masked(self, name: str, value: Any) -> Any:
-        return "***" if name in SECRET_KEYS and value is not None else value
 
 
 class NodeSettings(Section, frozen=True, kw_only=True):
@@ -150,7 +126,7 @@ class WorkSettings(Section, frozen=True, kw_only=True):
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
     drain_timeout: Period | None = None  # of a recycled process; None: as long as its tasks take
-    log_lines: Flag = True  # keep what handlers log with their attempts
+    log_lines: bool = True  # keep what handlers log with their attempts
     log_level: LineLevel = "info"  # the least level that is kept
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
@@ -160,7 +136,7 @@ class WorkerSettings(WorkSettings, frozen=True, kw_only=True):
 
     tasks: EntryPoints | None = None
     worker: EntryPoint | None = None
-    enabled: Flag = True
+    enabled: bool = True
     processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     hang_after: Period | None = None  # None: the event loop may be blocked for any time
@@ -171,7 +147,7 @@ class CommandSettings(Section, frozen=True, kw_only=True):
     """[commands.NAME]: any other program, supervised the same way."""
 
     command: CommandLine
-    enabled: Flag = True
+    enabled: bool = True
     processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     recycle_memory: Size | None = None
@@ -215,10 +191,10 @@ class AlertSettings(Section, frozen=True, kw_only=True):
     webhook: HookUrl | None = None
     mail: MailSettings | None = None
     command: CommandLine | None = None
-    log: Flag = False
+    log: bool = False
     on: Annotated[tuple[AlertKind, ...], Meta(min_length=1), ConvertBefore(to_tuple)] | None = None  # None: all
     at_most: AlertRateSetting = AlertRate(1, 300.0)  # of each kind
-    enabled: Flag = True
+    enabled: bool = True
 
 
 class ScheduleSettings(Section, frozen=True, kw_only=True):
@@ -235,13 +211,13 @@ class ScheduleSettings(Section, frozen=True, kw_only=True):
     interval: Period | None = None
     cron: Text | None = None
     timezone: Text = "UTC"
-    immediate: Flag = False
+    immediate: bool = False
     overlap: Literal["skip", "queue", "allow"] = "skip"
     misfire: Literal["skip", "run_once"] = "skip"
     misfire_grace: Duration = 60.0
     jitter: Duration = 0.0
     timeout: Period | None = None
-    enabled: Flag = True
+    enabled: bool = True
     environments: Texts | None = None
 
 
@@ -249,15 +225,15 @@ class WebSettings(Section, frozen=True, kw_only=True):
     """[web.NAME]: processes that serve an ASGI app on shared sockets."""
 
     app: EntryPoint
-    factory: Flag = False  # the app is what calling `app` returns
+    factory: bool = False  # the app is what calling `app` returns
     bind: BindAddresses
-    enabled: Flag = True
+    enabled: bool = True
     processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     keep_alive: Period = 5.0  # of an idle connection
     backlog: Count = 2048  # connections that wait to be accepted
     unix_mode: FileMode = 0o666
-    reuse_port: Flag = False
+    reuse_port: bool = False
     tls_certificate: FilePath | None = None
     tls_key: FilePath | None = None
     concurrency: Count | None = None  # requests at once in each process
@@ -268,7 +244,7 @@ class WebSettings(Section, frozen=True, kw_only=True):
     max_message: Size = 16_777_216  # of a WebSocket
     root_path: Text = ""
     forwarded_allow_ips: Proxies = ()
-    access_log: Flag = False
+    access_log: bool = False
     recycle_after: Count | None = None  # requests
     recycle_age: Period | None = None
     recycle_memory: Size | None = None
@@ -285,18 +261,18 @@ class GatewaySettings(Section, frozen=True, kw_only=True):
         "beanstalk",
         "json",
     )  # both on one port: the first byte decides
-    enabled: Flag = True
+    enabled: bool = True
     processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     drain_timeout: Period | None = None  # of a process that is replaced; None: as long as its clients stay connected
     backlog: Count = 1024  # connections that wait to be accepted
     unix_mode: FileMode = 0o666
-    reuse_port: Flag = False
+    reuse_port: bool = False
     token: Token | None = None
     token_file: FilePath | None = None
     tls_certificate: FilePath | None = None
     tls_key: FilePath | None = None
-    allow_unauthenticated: Flag = False
+    allow_unauthenticated: bool = False
     max_job_size: JobSize = 65_535  # of a body; of the JSON protocol, as its text is sent
     max_connections: Count = 16_384  # of each process
     max_buffered: Size | None = None  # of a connection; None: 1 MiB, or two of the largest jobs
@@ -373,7 +349,7 @@ class StorageSettings(Section, frozen=True, kw_only=True):
     rate: Size | None = None  # bytes per second of one copy or verification
     scrub_every: Period = 2_592_000.0  # every copy is read and verified within it
     durable_within: Period = 60.0  # a put waits for the copies that its class wants before it is acknowledged
-    s3: Flag = False  # the server answers requests of S3's clients too
+    s3: bool = False  # the server answers requests of S3's clients too
     s3_domain: HostName | None = None  # below which host names begin with a bucket
 
 
@@ -392,7 +368,7 @@ class AccessSettings(Section, frozen=True, kw_only=True):
 class StatisticsSettings(Section, frozen=True, kw_only=True):
     """[statistics]: the time series of attempts and of waiting tasks. Every node should have the same."""
 
-    enabled: Flag = True  # false: attempts are not counted, and nothing is written; queues are examined for alerts only
+    enabled: bool = True  # false: attempts are not counted, and nothing is written; queues are examined for alerts only
     keep_minutes: SeriesAge = 86_400.0  # buckets of a minute, and samples of the queues
     keep_ten_minutes: SeriesAge = 604_800.0
     keep_hours: SeriesAge = 7_776_000.0
@@ -411,8 +387,8 @@ class LoggingSettings(Section, frozen=True, kw_only=True):
 class TelemetrySettings(Section, frozen=True, kw_only=True):
     """[telemetry]: what the processes measure, and where traces go."""
 
-    metrics: Flag = True
-    opentelemetry: Flag = False  # spans of tasks; the exporter's settings are the environment's OTEL_…
+    metrics: bool = True
+    opentelemetry: bool = False  # spans of tasks; the exporter's settings are the environment's OTEL_…
 
 
 class Document(Section, frozen=True, kw_only=True):

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, Final, cast, get_type_hints
 
 from peerd.config.problems import KeyPath, Problem, did_you_mean
-from peerd.config.settings import Document, Section
+from peerd.config.section import Section
+from peerd.config.settings import Document
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
@@ -80,8 +79,8 @@ def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[
 def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
     return {
         "project_directory": str(settings.project_directory),
-        "disks": [str(_absolute(settings.project_directory, path)) for path in storage.disks],
-        "object_stores": object_store_options(settings),
+        "disks": [str(path) for path in storage.disks],
+        "object_stores": object_store_options(storage),
         "url": _url(settings, storage),
         "reserve": storage.reserve,
         "grace": storage.grace,
@@ -93,24 +92,12 @@ def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
     }
 
 
-def object_store_options(settings: Settings) -> list[dict[str, Any]]:
-    """The places of [storage.object_stores], with absolute paths; credentials are read by those that use them."""
+def object_store_options(storage: StorageSettings) -> list[dict[str, Any]]:
+    """The places of [storage.object_stores]; credentials are read by those that use them."""
     return [
-        {
-            **{field: getattr(place, field) for field in place.__struct_fields__},
-            "name": name,
-            "credentials_file": _path_or_none(settings.project_directory, place.credentials_file),
-        }
-        for name, place in settings.storage.object_stores.items()
+        {**asdict(place), "name": name, "credentials_file": place.credentials_file and str(place.credentials_file)}
+        for name, place in storage.object_stores.items()
     ]
-
-
-def _path_or_none(folder: Path, path: Path | None) -> str | None:
-    return None if path is None else str(_absolute(folder, path))
-
-
-def _absolute(folder: Path, path: Path) -> Path:
-    return folder / path.expanduser()
 
 
 def _url(settings: Settings, storage: StorageSettings) -> str | None:

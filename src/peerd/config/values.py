@@ -178,7 +178,6 @@ Concurrency = Annotated[int, Meta(ge=1, le=10_000)]
 """A number of tasks at once in one process."""
 Processors = Annotated[float, Meta(gt=0, le=10_000)]
 """A number of busy processors."""
-Flag = bool
 Text = Annotated[str, CheckAfter(_check_storable)]
 FilePath = Annotated[Path, ConvertBefore(_to_path)]
 Folders = Annotated[tuple[FilePath, ...], Meta(max_length=100), ConvertBefore(to_tuple)]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from peerd.config.serialization import serialize_section
+from peerd.config.section import serialize_section
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
 from peerd.store.nodes.nodes import new_incarnation
 

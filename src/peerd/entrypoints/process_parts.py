@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, cast
 
-from peerd.config.serialization import deserialize_section
+from peerd.config.section import deserialize_section
 from peerd.config.settings import Settings
 from peerd.entrypoints.import_string import InvalidEntry, import_entry
 from peerd.runtime.observability.error_reporting import ErrorHook

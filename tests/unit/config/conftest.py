@@ -8,7 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from peerd.config import Check, check
+from peerd.config import check
+from peerd.config.loading import Check
 
 EMPTY: Mapping[str, str] = {}
 Write = Callable[[str], Path]

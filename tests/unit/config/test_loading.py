@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from peerd.config import ConfigError, Settings, load
-from peerd.config.serialization import deserialize_section, serialize_section
+from peerd.config.section import deserialize_section, serialize_section
 from peerd.config.settings import AccessSettings
 from peerd.config.template import TEMPLATE
 from peerd.entrypoints.node_plan import build_node_plan

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peerd.config import Check, Settings, check
+from peerd.config import Settings, check
+from peerd.config.loading import Check
 from peerd.config.storage import COPIERS, MANAGER, SERVER
 from tests.support.certificates import make_certificate
 from tests.support.rows import rows

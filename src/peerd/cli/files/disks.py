@@ -58,7 +58,7 @@ def add(
 
 
 def _add_object_store(context: CommandContext, name: str) -> None:
-    places = {one["name"]: one for one in object_store_options(context.settings)}
+    places = {one["name"]: one for one in object_store_options(context.settings.storage)}
     if name not in places:
         known = ", ".join(sorted(places)) or "none"
         raise CommandError(f"there is no object store {name} in [storage.object_stores]", f"known are: {known}")
@@ -87,7 +87,7 @@ def _add_folder(context: CommandContext, path: Path, *, move: bool) -> None:
             raise error from None
         identity = found
     number = client.disks.register(identity.disk, path=str(folder), node=settings.node.name, move=move)
-    configured = {os.path.normpath(settings.project_directory / one.expanduser()) for one in settings.storage.disks}
+    configured = {os.path.normpath(one) for one in settings.storage.disks}
     answer = {"disk": number, "path": str(folder), "node": settings.node.name, "configured": str(folder) in configured}
     context.print_result(answer, f"disk {number} is {folder} of node {settings.node.name}")
     if str(folder) not in configured and not context.as_json:

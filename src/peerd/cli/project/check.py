@@ -17,9 +17,11 @@ from peerd.cli.output.formatting import pluralize, sanitize
 from peerd.cli.project.check_code import check_project_code
 from peerd.cli.project.check_files import check_privacy, check_writable_paths
 from peerd.cli.project.check_report import ConfigReport
-from peerd.config import GatewaySettings, Problem, Settings, WebSettings, WorkerSettings
+from peerd.config import Settings
 from peerd.config import check as check_configuration
 from peerd.config.address import is_sqlite
+from peerd.config.problems import Problem
+from peerd.config.settings import GatewaySettings, WebSettings, WorkerSettings
 from peerd.operate.client import Client
 from peerd.store.connection.engines import with_driver
 from peerd.store.schema.migrate import find_schema_version, newest

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from peerd.config import Check, Problem, Settings
-from peerd.config.problems import KeyPath
+from peerd.config import Settings
+from peerd.config.loading import Check
+from peerd.config.problems import KeyPath, Problem
 from peerd.config.source import display_path, find_line, index_key_lines
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from peerd.config.schedules import applies_to_node
-from peerd.config.serialization import deserialize_section, serialize_section
+from peerd.config.section import deserialize_section, serialize_section
 from peerd.config.settings import Settings, WebSettings, WorkerSettings
 from peerd.domain.errors import PeerdError
 from peerd.runtime.process.interpreter import add_project_folder

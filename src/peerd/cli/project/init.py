@@ -13,7 +13,7 @@ from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import sanitize
-from peerd.config import FILE_NAME
+from peerd.config.loading import FILE_NAME
 from peerd.config.template import TEMPLATE
 
 app = new_app()

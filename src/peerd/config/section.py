@@ -1,16 +1,45 @@
-"""Settings as plain JSON values for the plan of a node, and back, so that its processes need not read the file."""
+"""A table of peerd.toml: its keys, its representation without secrets, and plain values of it.
+
+The plan of a node carries plain JSON values, so that its processes need not read the file.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
-from peerd.config.settings import Section
 from peerd.domain.alert import AlertRate
+
+SECRET_KEYS: Final = frozenset({"secret", "token", "webhook"})
+"""Keys whose values representations mask."""
+GIVEN: Final = "given"
+"""The field that is not a key: the names of the keys that the file gives."""
+
+
+class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A table of peerd.toml."""
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        """Its possible keys."""
+        return tuple(name for name in cls.__struct_fields__ if name != GIVEN)
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Each key with its value; secrets are masked."""
+        return [(name, self._masked(name, getattr(self, name))) for name in self.__struct_fields__]
+
+    def __repr__(self) -> str:
+        """The same as a Python expression."""
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def _masked(self, name: str, value: Any) -> Any:
+        return "***" if name in SECRET_KEYS and value is not None else value
+
 
 AnySection = TypeVar("AnySection", bound=Section)
 
