@@ -86,7 +86,7 @@ def mask_url(url: str) -> str:
 
 
 def is_sqlite(url: str) -> bool:
-    """Whether the address is that of a file on this machine."""
+    """Whether the address names a file on this machine."""
     return url.partition(":")[0].partition("+")[0] == "sqlite"
 
 

@@ -20,7 +20,7 @@ SYSTEMD_STOP_TIMEOUT = 90.0
 
 
 def find_incomplete_tables(source: ConfigSource) -> Iterator[Problem]:
-    """Tables that have too many or too few of the keys of which one must be given, even if the values are invalid."""
+    """Tables that need exactly one of some keys and have none or several, even if the values are invalid."""
     yield from _name_problems(source)
     for name, worker in _tables_in(source, "workers"):
         key_path = ("workers", name)

@@ -1,6 +1,6 @@
 """Parses tables into sections: each value by the type of its key, and every mistake is found at once.
 
-This is the one place where written values become settings: those of peerd.toml, the attributes of a worker's class,
+This is the one place where written values become settings: values of peerd.toml, the attributes of a worker's class,
 and the schedules that an agent's code registers.
 """
 
@@ -30,7 +30,7 @@ EXPECTED: Final[Mapping[Any, str]] = {
     tuple: "text, or a list of texts",
     Mapping: "a table",
 }
-"""What a value of a type must be."""
+"""Words for the value that a type wants."""
 FOUND: Final[Mapping[type, str]] = {
     bool: "true or false",
     str: "text",
@@ -39,7 +39,7 @@ FOUND: Final[Mapping[type, str]] = {
     list: "a list",
     dict: "a table",
 }
-"""What a value of another type is."""
+"""Words for a value of another type."""
 
 
 class Mistake(NamedTuple):

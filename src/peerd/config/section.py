@@ -26,7 +26,7 @@ class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
-        """Its possible keys."""
+        """The keys that the table may have."""
         return tuple(name for name in cls.__struct_fields__ if name != GIVEN)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -34,7 +34,7 @@ class Section(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [(name, self._masked(name, getattr(self, name))) for name in self.__struct_fields__]
 
     def __repr__(self) -> str:
-        """The same as a Python expression."""
+        """The section as a Python expression; secrets are masked."""
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def _masked(self, name: str, value: Any) -> Any:
@@ -56,7 +56,7 @@ def serialize_section(section: Section) -> dict[str, Any]:
 
 
 def deserialize_section(plain: Mapping[str, Any], section: type[AnySection]) -> AnySection:
-    """The section of which `serialize_section` made plain values.
+    """The section that `serialize_section` has made plain values of.
 
     >>> from peerd.config.settings import Settings
     >>> deserialize_section({"project_directory": "/srv", "node": {"grace": 90.0}}, Settings).node.grace

@@ -30,12 +30,12 @@ def find_access_problems(settings: Settings, source: ConfigSource) -> Iterator[P
         yield from _buffer_problems(name, gateway, source)
     yield from _proxy_problems(settings, source)
     for name, web in settings.web.items():
-        if name != STORAGE_SERVER:  # whose files are those of [storage]
+        if name != STORAGE_SERVER:  # which has the files of [storage]
             yield from find_tls_problems(("web", name), web, source)
 
 
 def find_access_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """What others can read or do, although the access is as it was asked for."""
+    """Access that was asked for, and lets others read or do something."""
     yield from _gateway_warnings(settings, source)
     yield from _readable_secrets(settings, source)
 
@@ -192,5 +192,5 @@ def _tls_keys(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
     for name, gateway in settings.gateway.items():
         yield ("gateway", name, "tls_key"), "key", gateway.tls_key
     for name, web in settings.web.items():
-        if name != STORAGE_SERVER:  # which has that of [storage]
+        if name != STORAGE_SERVER:  # which has the key of [storage]
             yield ("web", name, "tls_key"), "key", web.tls_key

@@ -30,7 +30,7 @@ MAX_SHOWN_KEY_LENGTH = 200
 
 @dataclass(slots=True)
 class ConfigSource:
-    """The values of peerd.toml, overridden by those of the environment, and the lines of its keys.
+    """The values of peerd.toml, overridden by the environment, and the lines of its keys.
 
     `invalid_keys` are those whose values are wrong by themselves; the settings have defaults for them.
     """
@@ -129,7 +129,7 @@ def _parse_value(text: str, section: str, key: str) -> Any:
 
 
 def merge_overrides(values: dict[str, Any], overrides: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    """The values of the file, overridden by those of the environment."""
+    """The values of the file, overridden by the environment."""
     merged = dict(values)
     for (section, key), value in overrides.items():
         table = merged.get(section, {})
@@ -167,7 +167,7 @@ def index_key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def find_line(path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """The line of a key, else that of the nearest table or value around it, else None."""
+    """The line of a key, else of the nearest table or value around it, else None."""
     return next((lines[path[:length]] for length in range(len(path), 0, -1) if path[:length] in lines), None)
 
 

@@ -54,7 +54,7 @@ def with_storage(settings: Settings) -> Settings:
 
 
 def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    """What keeps [storage] from working, and names of kinds that it needs."""
+    """Settings that keep [storage] from working, and kinds that have the names of its processes."""
     if settings.storage.s3_domain is not None and not settings.storage.s3:
         yield source.problem(("storage", "s3_domain"), "it has no effect without S3", "set s3 = true, or remove it")
     for name, place in settings.storage.object_stores.items():

@@ -151,7 +151,7 @@ Period = Annotated[Duration, _check(lambda seconds: seconds > 0, "must be longer
 PeriodOrNone = Annotated[Period | None, ConvertBefore(lambda value: None if value == "none" else value)]
 """Seconds, more than zero; "none" switches it off."""
 SeriesAge = Annotated[Duration, _check(lambda seconds: seconds >= 7_200, "must be at least two hours")]
-"""Seconds for which rows of a time series are kept, of which coarser rows are made."""
+"""Seconds for which rows of a time series are kept, until coarser rows are made of them."""
 Size = Annotated[
     int, _check(lambda size: size < 2**63, "is larger than any memory or file can be"), ConvertBefore(parse_size)
 ]
@@ -165,7 +165,7 @@ JobSize = Annotated[Size, _check(lambda size: 1 <= size <= 2**30, "must be from 
 """Bytes of a job's body."""
 
 Token = Annotated[str, CheckAfter(check_token)]
-"""What a queue client presents; it is a secret."""
+"""A secret that a queue client presents."""
 HookUrl = Annotated[str, CheckAfter(_check_hook_url)]
 """An http or https address, which may hold a secret."""
 MailServer = Annotated[str, CheckAfter(_check_mail_server)]
@@ -216,7 +216,7 @@ HostName = Annotated[str, _check(_HOST_NAME.fullmatch, "{} is no host's name"), 
 BucketName = Annotated[
     str, _check(re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]").fullmatch, "{} is no name of a bucket")
 ]
-"""Of a bucket in an object store."""
+"""The name of a bucket in an object store."""
 ObjectPrefix = Annotated[
     str,
     _check(
@@ -224,7 +224,7 @@ ObjectPrefix = Annotated[
         "{} is no prefix: up to six parts of letters, digits, '.', '_' and '-', with slashes between them",
     ),
 ]
-"""What the names of objects begin with, without slashes at the ends."""
+"""The beginning of the names of objects, without slashes at the ends."""
 ObjectStoreUrl = Annotated[str, CheckAfter(_check_object_store_url)]
 HostNames = Annotated[
     tuple[Annotated[str, _check(_HOST_NAME_OR_ADDRESS.fullmatch, "{} is no host's name or address")], ...],
@@ -238,7 +238,7 @@ HeaderName = Annotated[
     str, _check(re.compile(r"[a-z][a-z0-9-]{0,63}").fullmatch, "{} is no header's name"), ConvertBefore(lower)
 ]
 Arguments = Annotated[Any, _check(lambda value: isinstance(value, list | tuple | Mapping), "must be a list or a table")]
-"""Of a function, by position or by name."""
+"""Arguments of a function, by position or by name."""
 MaskedKeys = Annotated[
     tuple[Annotated[Text, Meta(min_length=1, max_length=200)], ...], Meta(max_length=100), ConvertBefore(to_tuple)
 ]

@@ -74,7 +74,7 @@ class FileScope(msgspec.Struct, frozen=True):
 
 
 def parse_scopes(field: str, scopes: object) -> tuple[str, ...]:
-    """Texts of scopes, each of which is one.
+    """The texts of scopes, after a check of each.
 
     Args:
         field: what an error names.

@@ -43,7 +43,7 @@ class AlertKind(StrEnum):
     COPIES_AT_RISK = "copies-at-risk"  # files have had fewer copies than wanted for longer than the grace
     FILES_UNREADABLE = "files-unreadable"  # all copies of files are on disks that are away
     FILES_LOST = "files-lost"  # no disk has a copy of a file any more
-    DISK_FULL = "disk-full"  # of what may be used of a disk, little or nothing is left
+    DISK_FULL = "disk-full"  # a disk has little or no space left that may be used
     DISK_UNUSABLE = "disk-unusable"  # a disk is missing, refused, read-only, or fails
     BAD_COPIES = "bad-copies"  # copies were found to be damaged or missing
     REPAIR_BRAKE = "repair-brake"  # the disks of too many nodes are away at once: nothing is repaired
@@ -146,11 +146,11 @@ class AlertRateLimiter:
         return self._suppressed.pop(kind, 0)
 
     def wait(self, kind: str, now: float) -> float:
-        """Seconds until a kind of which one was suppressed is admitted again."""
+        """Seconds until the rate admits a kind again that has suppressed alerts."""
         return max(0.0, self._admitted[kind][0] + self.rate.seconds - now)
 
     def release(self, kind: str, now: float) -> int:
-        """Admit the latest one that was suppressed, whatever the rate is; return how many others of its kind were."""
+        """Admit the latest suppressed alert of a kind beyond the rate; return how many others it had."""
         self._admitted[kind].append(now)
         return self._suppressed.pop(kind, 1) - 1
 
@@ -193,7 +193,7 @@ ABOUT_QUEUES: Final = (*ENDED_BY_RECOVERY, AlertKind.DEAD_TASKS)
 RECENT: Final = 3_600.0
 """Seconds after which an incident is not recent any more."""
 MAX_GATHERED: Final = 100
-"""Subjects of which a gathered alert tells."""
+"""Subjects that a gathered alert can name."""
 _FIELD_OF_SUBJECT: Final[Mapping[str, str]] = {
     AlertKind.BACKLOG: "queue",
     AlertKind.UNSERVED_QUEUE: "queue",
@@ -226,7 +226,7 @@ class AlertState(StrEnum):
 
 
 class AlertReport(msgspec.Struct, frozen=True, kw_only=True):
-    """That a condition was found on, or an incident has happened.
+    """A report that a condition was found, or that an incident has happened.
 
     Attributes:
         subject: what it is about: a queue, a node, a schedule, a slot; empty where there is no such thing.

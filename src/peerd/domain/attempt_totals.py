@@ -63,11 +63,11 @@ class Histogram:
         self.sum += other.sum
 
     def copy(self) -> Histogram:
-        """One of its own with the same counts."""
+        """A histogram of its own with the same counts."""
         return Histogram(self.counts, self.sum)
 
     def since(self, earlier: Histogram) -> Histogram:
-        """What was counted after an earlier copy of it."""
+        """The durations that were counted after an earlier copy was made."""
         counts = [late - early for late, early in zip(self.counts, earlier.counts, strict=True)]
         return Histogram(counts, self.sum - earlier.sum)
 
@@ -125,7 +125,7 @@ class AttemptTotals:
     Attributes:
         outcomes: how many attempts had each of the `OUTCOMES`; those that none had may be missing.
         busy: seconds for which slots were occupied, by attempts that still run, too.
-        wait: from the moment in which a task was due to that of its claim; not of released attempts.
+        wait: from the moment at which a task was due to its claim; not of released attempts.
         run: for which handlers ran; not of released attempts.
     """
 

@@ -155,7 +155,7 @@ def event_of(action: TaskAction) -> TaskEvent:
 
 
 def check_status(action: TaskAction, status: Status | None) -> None:
-    """Raise IllegalTransition for a filter of which no task can meet the action.
+    """Raise IllegalTransition for a filter whose tasks all refuse the action.
 
     >>> check_status(BulkRetry(), Status.DEAD)
     >>> check_status(BulkRetry(), Status.PENDING)
@@ -168,7 +168,7 @@ def check_status(action: TaskAction, status: Status | None) -> None:
 
 
 def action_tag(action: TaskAction) -> str:
-    """Its name.
+    """The name of an action.
 
     >>> action_tag(BulkMoveToQueue("mail"))
     'move_to_queue'
@@ -226,7 +226,7 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True):
         errors: the first of these.
         postponed: tasks whose rows another session has locked; it comes back to them.
         error: why the bulk action failed.
-        created_by: of which user.
+        created_by: the user who created it.
         created_at: when it was created.
         started_at: when its first task was written, or counted.
         updated_at: when its row changed last.
@@ -257,7 +257,7 @@ class BulkAction(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def action_name(self) -> str:
-        """Such as ``retry``."""
+        """The name of its action, such as ``retry``."""
         return action_tag(self.action)
 
     @property

@@ -88,9 +88,9 @@ class DiskState(StrEnum):
     READONLY = "readonly"
     """Copies on it are kept and read; it gets no new ones."""
     DRAIN = "drain"
-    """Its copies are made anew elsewhere, and then removed from it."""
+    """Copies on it are made anew elsewhere, and then removed from it."""
     LOST = "lost"
-    """It will not come back: its copies do not exist any more."""
+    """A disk that will not come back: its copies do not exist any more."""
 
 
 class CopyState(StrEnum):
@@ -140,11 +140,11 @@ class FileClass(msgspec.Struct, frozen=True, kw_only=True):
     object_copies: int | None = None
 
     def needs(self, size: int) -> FileNeeds:
-        """What a file of so many bytes needs."""
+        """The needs of a file of so many bytes."""
         return FileNeeds(size=size, copies=self.copies, zones=self.zones, object_copies=self.object_copies)
 
     def problem(self) -> str | None:
-        """What is wrong with it, with the remedy; None if nothing is."""
+        """The fault of the class, with the remedy; None if it has none."""
         if not 1 <= self.copies <= MAX_COPIES:
             return f"copies: {self.copies} is not a number from 1 to {MAX_COPIES}"
         for name, number in (("durable", self.durable), ("zones", self.zones)):

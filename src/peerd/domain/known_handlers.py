@@ -31,15 +31,15 @@ KnownHandlers = Mapping[str, Mapping[str, HandlerSignature] | None]
 KNOWN_RETRY_RANGE: Final = (1.0, 10.0)
 """Seconds until the next attempt of a task that another process knows: a quarter of its wait, within this range."""
 UNKNOWN_RETRY_RANGE: Final = (5.0, 60.0)
-"""The same, where no process knows it."""
+"""Seconds until the next attempt of a task that no process knows, likewise."""
 MAX_REASON_LENGTH: Final = 500
 """Characters: an unknown argument's name, which is quoted, may be as long as a body."""
 
 
 class UnsupportedTask(PeerdError):
-    """This process cannot run a task that another version of the code may run, with a body of the `given` arguments.
+    """A process cannot run a task that another version of the code may run, with a body of the `given` arguments.
 
-    `signature` is that of the handler in this process; None where there is none.
+    `signature` is the signature of the handler in this process; None where it has no such handler.
     """
 
     def __init__(

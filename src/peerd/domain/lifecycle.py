@@ -163,7 +163,7 @@ def sources(event: TaskEvent) -> tuple[Status, ...]:
 
 
 def target(event: TaskEvent) -> Status:
-    """The status that an event leads to, whatever status it starts from.
+    """The status that an event leads to, from every status that allows it.
 
     Raises:
         ValueError: the event leads to several statuses, or deletes the row.

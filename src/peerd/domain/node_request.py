@@ -18,7 +18,7 @@ from peerd.domain.task import NAME_LIMIT, check_text
 MAX_KINDS: Final = 100
 """Kinds that a reload names."""
 MAX_PROCESSES_OF_KIND: Final = 1_000
-"""Processes; the master's own limit, of which a test compares the two."""
+"""Processes; a test compares it with the limit of the master."""
 MAX_WAIT: Final = 86_400.0
 """Seconds that an agent may wait for the end of a reload or of scaling."""
 MAX_RESULT_BYTES: Final = 1024 * 1024

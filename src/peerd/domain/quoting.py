@@ -56,7 +56,7 @@ def escape_line(text: str) -> str:
 
 
 def escape_and_indent(text: str) -> str:
-    r"""As `escape_text`, with each line indented, as a continuation of the line above.
+    r"""The text with unsafe characters as escapes, and each line indented, as a continuation of the line above.
 
     >>> escape_and_indent("Traceback\n  File …\n")
     '    Traceback\n      File …'
@@ -81,7 +81,7 @@ _QUOTED: Final = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
 
 class Masker:
-    """Masks the values of some keys, whatever the case of their letters.
+    """Masks the values of some keys, in which upper and lower case are alike.
 
     Args:
         keys: their names; each is compared as a whole.

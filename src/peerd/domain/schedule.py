@@ -64,7 +64,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Cron(msgspec.Struct, frozen=True):
-    """Ticks by an expression of five fields, or of six of which the first is the seconds, in a time zone.
+    """Ticks by an expression of five fields, or of six with the seconds first, in a time zone.
 
     Where the clocks of the zone change, Debian's cron is the model: a time that a day does not have ticks at once after
     the gap, and a time that a day has twice ticks once; an expression for every hour, or for every few minutes, ticks
@@ -89,11 +89,11 @@ class Cron(msgspec.Struct, frozen=True):
             raise InvalidSchedule("cron", f"{quoted(self.expression)} never comes") from None
 
     def after(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
-        """As `Interval.after`."""
+        """The first tick after a moment; None if there is none."""
         return _within_time(next(self._ticks(moment), None))
 
     def latest(self, moment: datetime, anchor: datetime | None = None) -> datetime | None:
-        """As `Interval.latest`."""
+        """The last tick up to a moment; None if there is none."""
         found = next(self._ticks(moment, back=True), None)
         while found is not None and (later := self.after(found)) is not None and later <= moment:
             found = later  # in an hour that a day has twice, the reverse search skips the first one
@@ -230,14 +230,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, dict=True, omit_defaul
 
     @cached_property
     def trigger(self) -> Trigger | None:
-        """Its trigger; None: it ticks at the start only, or as its class decides."""
+        """The trigger of its ticks; None: it ticks at the start only, or as its class decides."""
         if self.interval is not None:
             return Interval(self.interval)
         return None if self.cron is None else Cron(self.cron, self.timezone)
 
     @cached_property
     def text(self) -> str:
-        """Its JSON without defaults."""
+        """The schedule as JSON without defaults."""
         return msgspec.json.encode(self, order="deterministic").decode()
 
     @cached_property

@@ -25,7 +25,7 @@ EACH_KEY: Final = "*"
 BODY_LIMIT: Final = 64 * 1024 * 1024
 """Bytes; MariaDB's default max_allowed_packet is 16 MiB, so a server may refuse earlier."""
 JSON_EXAMPLE: Final = '{"source": "a.mp4", "passes": 2}'
-"""Of a body, for error texts."""
+"""An example of a body, for error texts."""
 DEFAULT_PRIORITY: Final = 10
 PRIORITY_RANGE: Final = (-(2**63) + 1, 2**63 - 1)
 EARLIEST: Final = datetime(1971, 1, 1, tzinfo=UTC)

@@ -33,7 +33,7 @@ class CallFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallStack(msgspec.Struct, frozen=True, kw_only=True):
-    """The frames of a thread or of an asyncio task, outermost first; ``name`` says of which."""
+    """The frames of a thread or of an asyncio task, outermost first; ``name`` names it."""
 
     name: str
     frames: list[CallFrame]

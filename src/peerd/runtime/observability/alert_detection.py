@@ -16,7 +16,7 @@ from peerd.runtime.observability.events import Event
 
 FAILED_RUN_STATUSES: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED, RunStatus.REFUSED)
 MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
-"""Of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
+"""The rate of each kind: a thousand tasks that die together are one message to the master, not a thousand."""
 
 MAX_GATHERED_TEXT: Final = 500
 """Characters of each alert that is sent with others."""
@@ -136,7 +136,7 @@ class GatheredAlerts:
             self._of_subjects[subjects] = found, times + 1
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The latest of each subject, with the number of those of its subject."""
+        """The latest of each subject, with the number of alerts of the subject."""
         alike = self._of_subjects.values()
         return [{"text": text[:MAX_GATHERED_TEXT], "data": data, "times": times} for (_, text, data), times in alike]
 

@@ -21,7 +21,7 @@ MOST_HANDLERS: Final = 500
 OTHER: Final = "(other)"
 """The name under which all further handlers of a queue are counted."""
 UNTIMED: Final = frozenset({RELEASED_LABEL, UNKNOWN_LABEL})
-"""Outcomes of released tasks, most of which did not begin: their times say nothing about a handler."""
+"""Outcomes of released tasks: most did not begin, and their times say nothing about a handler."""
 
 
 class HandlerKey(NamedTuple):
@@ -36,7 +36,7 @@ class HandlerStatistics:
 
     Attributes:
         outcomes: how many attempts had each outcome, by its label: done, failure, dead, timeout, snoozed, ….
-        wait: seconds from the moment in which a task was due to that of its claim; not of released attempts.
+        wait: seconds from the moment at which a task was due to its claim; not of released attempts.
         run: seconds for which its handler ran; not of released attempts.
     """
 
@@ -48,13 +48,13 @@ class HandlerStatistics:
         self.run = Histogram()
 
     def copy(self) -> HandlerStatistics:
-        """One of its own with the same counts."""
+        """Statistics of its own with the same counts."""
         copied = HandlerStatistics()
         copied.outcomes, copied.wait, copied.run = Counter(self.outcomes), self.wait.copy(), self.run.copy()
         return copied
 
     def since(self, earlier: HandlerStatistics | None) -> AttemptTotals:
-        """What was counted after an earlier copy of it; None: all."""
+        """The attempts that were counted after an earlier copy was made; None: all."""
         before = earlier or HandlerStatistics()
         totals = AttemptTotals(wait=self.wait.since(before.wait), run=self.run.since(before.run))
         for label, count in self.outcomes.items():

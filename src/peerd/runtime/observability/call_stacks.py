@@ -1,4 +1,4 @@
-"""Reads the stacks of threads and of asyncio tasks, also those of another thread that runs meanwhile.
+"""Reads the stacks of threads and of asyncio tasks, also of a thread that runs meanwhile.
 
 A suspended coroutine has no stack: its frames are found by following what it awaits, coroutine by coroutine, to the
 innermost. What waits for other asyncio tasks (``gather``, ``wait``, ``shield``, a ``TaskGroup``) is followed into them.
@@ -22,13 +22,13 @@ from peerd.domain.quoting import escape_line
 from peerd.domain.task_stack import MAX_CALLS, MAX_FILE, MAX_FRAMES, MAX_FUNCTION, MAX_SOURCE, CallFrame, CallStack
 
 OUR_CODE: Final = str(Path(__file__).parents[2])
-"""The folder of peerd: its frames around those of a handler are left out."""
+"""The folder of peerd, whose frames around a handler's are left out."""
 READY_WORKERS: Final = str(Path(OUR_CODE) / "workers")
 """Handlers that are part of peerd."""
 MAX_DEPTH: Final = 2_000
 """Awaits of one asyncio task that are followed."""
 MAX_TASKS_SEARCHED: Final = 10_000
-"""asyncio tasks of a loop among which those of a TaskGroup are searched."""
+"""asyncio tasks of a loop that are searched for members of a TaskGroup."""
 _AWAITED_BY_LOCAL: Final = {"_wait": "fs", "wait_for": "fut", "_cancel_and_wait": "fut"}
 """Functions of asyncio that wait for futures, and their variables with them."""
 
@@ -42,7 +42,7 @@ def stack_of_thread(name: str, ident: int | None) -> CallStack | None:
 
 
 def stacks_of_task(task: asyncio.Task[Any], name: str) -> Iterator[CallStack]:
-    """The frames of an asyncio task, then those of the tasks that it waits for, and so on.
+    """The frames of an asyncio task, then of the tasks that it waits for, and so on.
 
     One that runs at this moment has the frames of the thread of its event loop, which the caller adds.
     """

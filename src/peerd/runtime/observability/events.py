@@ -64,7 +64,7 @@ class AttemptEnded(AttemptEvent, frozen=True, kw_only=True):
     seconds: float
     error: str | None = None
     retry_in: float | None = None
-    wait: float | None = None  # seconds from the moment in which the task was due to that of its claim
+    wait: float | None = None  # seconds from the moment at which the task was due to its claim
     number: int | None = None  # of the attempt, from 1
     traceback: str | None = None
 
@@ -197,7 +197,7 @@ class StorageConditionFound(Event, frozen=True, kw_only=True):
 
 
 class StorageConditionEnded(Event, frozen=True, kw_only=True):
-    """Such a condition that was reported is over."""
+    """A reported condition of disks or files is over."""
 
     condition: str
     text: str
@@ -309,7 +309,7 @@ class BulkActionEnded(Event, frozen=True, kw_only=True):
 
 
 class RescueSuspended(Event, frozen=True, kw_only=True):
-    """This node may not rescue yet, because its own heartbeat had a gap."""
+    """The node may not rescue yet, because its own heartbeat had a gap."""
 
     seconds: float
     reason: str

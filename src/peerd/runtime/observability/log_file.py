@@ -33,7 +33,7 @@ def open_log(path: str | Path) -> int:
 
 
 def open_no_link(path: str | Path, flags: int, mode: int) -> int:
-    """As `os.open`, but not inheritable; raises OSError also if the last part of the path is a symbolic link."""
+    """Open a file, not inheritable; raises OSError also if the last part of the path is a symbolic link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:

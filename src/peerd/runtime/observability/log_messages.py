@@ -250,7 +250,7 @@ def alerts_dropped(hook: str, count: int) -> LogLine:
 def schedule_ticked(
     *, schedule: str, run_id: int, tick: str, status: str, reason: str | None = None, late: float | None = None
 ) -> LogLine:
-    """This node has decided about a schedule's tick, which may be late by seconds."""
+    """The node has decided about a schedule's tick, which may be late by seconds."""
     level = {"missed": "warning", "skipped": "info"}.get(status, "debug")
     sentence = f"schedule {'ticked' if level == 'debug' else status}"
     return LogLine(level, sentence, {"schedule": schedule, "run": run_id, "tick": tick, "reason": reason, "late": late})
