@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -158,56 +158,56 @@ class AlertRateLimiter:
 # ---------------------------------------------------------------- alerts that are kept
 
 
-CONDITIONS: Final[Mapping[str, float]] = {
-    AlertKind.BACKLOG: 4_500.0,
-    AlertKind.UNSERVED_QUEUE: 4_500.0,
-    AlertKind.DATABASE_AWAY: 300.0,
-    AlertKind.INACTIVE_NODES: 1_800.0,
-    AlertKind.PINNED_TASKS: 300.0,
-    AlertKind.LONG_READ_VIEW: 300.0,
-    AlertKind.COPIES_AT_RISK: 4_500.0,
-    AlertKind.FILES_UNREADABLE: 4_500.0,
-    AlertKind.FILES_LOST: 4_500.0,
-    AlertKind.DISK_FULL: 4_500.0,
-    AlertKind.DISK_UNUSABLE: 4_500.0,
-    AlertKind.REPAIR_BRAKE: 4_500.0,
+class AlertTraits(NamedTuple):
+    """What all alerts of a kind have in common."""
+
+    subject: str = ""
+    """What they are about: a value of their data, or their node or slot; empty: all are about the same."""
+    lasts: float | None = None
+    """Seconds for which a condition counts as on after its latest report; None: they are incidents."""
+    of_storage: bool = False
+    """Whether they are conditions of storage; a ``recovered`` that names one in ``condition`` ends it."""
+
+
+TRAITS: Final[Mapping[str, AlertTraits]] = {
+    AlertKind.BACKLOG: AlertTraits("queue", lasts=4_500.0),
+    AlertKind.UNSERVED_QUEUE: AlertTraits("queue", lasts=4_500.0),
+    AlertKind.DATABASE_AWAY: AlertTraits("node", lasts=300.0),
+    AlertKind.INACTIVE_NODES: AlertTraits("nodes", lasts=1_800.0),
+    AlertKind.PINNED_TASKS: AlertTraits(lasts=300.0),
+    AlertKind.LONG_READ_VIEW: AlertTraits("subject", lasts=300.0),
+    AlertKind.COPIES_AT_RISK: AlertTraits(lasts=4_500.0, of_storage=True),
+    AlertKind.FILES_UNREADABLE: AlertTraits(lasts=4_500.0, of_storage=True),
+    AlertKind.FILES_LOST: AlertTraits(lasts=4_500.0, of_storage=True),
+    AlertKind.DISK_FULL: AlertTraits("disk", lasts=4_500.0, of_storage=True),
+    AlertKind.DISK_UNUSABLE: AlertTraits("disk", lasts=4_500.0, of_storage=True),
+    AlertKind.REPAIR_BRAKE: AlertTraits(lasts=4_500.0, of_storage=True),
+    AlertKind.RECOVERED: AlertTraits("queue"),
+    AlertKind.DEAD_TASKS: AlertTraits("queue"),
+    AlertKind.FAILED_RUNS: AlertTraits("schedule"),
+    AlertKind.EXCEPTION: AlertTraits("component"),
+    AlertKind.BAD_COPIES: AlertTraits("disk"),
+    AlertKind.MASTER_DIED: AlertTraits("node"),
+    AlertKind.CRASH_LOOP: AlertTraits("slot"),
+    AlertKind.TAINTED: AlertTraits("slot"),
+    AlertKind.HUNG: AlertTraits("slot"),
+    AlertKind.SILENT: AlertTraits("slot"),
 }
+CONDITIONS: Final = {kind: traits.lasts for kind, traits in TRAITS.items() if traits.lasts is not None}
 """The kinds that last, and the seconds for which one counts as on after its latest report."""
+NOTICED_BY_ANY: Final = frozenset(kind for kind in CONDITIONS if TRAITS[kind].subject not in {"node", "nodes"})
+"""Kinds of the whole cluster, which any node may notice; the data of those about a disk name its node."""
+OF_STORAGE: Final = tuple(kind for kind, traits in TRAITS.items() if traits.of_storage)
+ABOUT_DISKS: Final = tuple(kind for kind, traits in TRAITS.items() if traits.subject == "disk")
+"""Kinds whose subject is the number of a disk."""
 ENDED_BY_RECOVERY: Final = (AlertKind.BACKLOG, AlertKind.UNSERVED_QUEUE)
 """Kinds about a queue that ``recovered`` with the queue ends; without a queue it ends the outage of its node."""
-OF_STORAGE: Final = (
-    AlertKind.COPIES_AT_RISK,
-    AlertKind.FILES_UNREADABLE,
-    AlertKind.FILES_LOST,
-    AlertKind.DISK_FULL,
-    AlertKind.DISK_UNUSABLE,
-    AlertKind.REPAIR_BRAKE,
-)
-"""Conditions of storage; a ``recovered`` that names one in ``condition`` ends it."""
-NOTICED_BY_ANY: Final = frozenset({*ENDED_BY_RECOVERY, *OF_STORAGE, AlertKind.PINNED_TASKS, AlertKind.LONG_READ_VIEW})
-"""Kinds of the whole cluster, which any node may notice; the data of those about a disk name its node."""
-ABOUT_DISKS: Final = (AlertKind.DISK_FULL, AlertKind.DISK_UNUSABLE, AlertKind.BAD_COPIES)
-"""Kinds whose subject is the number of a disk."""
 ABOUT_QUEUES: Final = (*ENDED_BY_RECOVERY, AlertKind.DEAD_TASKS)
 """Kinds whose subject is a queue, or empty: all that an actor sees that is restricted to some queues."""
 RECENT: Final = 3_600.0
 """Seconds after which an incident is not recent any more."""
 MAX_GATHERED: Final = 100
 """Subjects that a gathered alert can name."""
-_FIELD_OF_SUBJECT: Final[Mapping[str, str]] = {
-    AlertKind.BACKLOG: "queue",
-    AlertKind.UNSERVED_QUEUE: "queue",
-    AlertKind.DEAD_TASKS: "queue",
-    AlertKind.FAILED_RUNS: "schedule",
-    AlertKind.EXCEPTION: "component",
-    AlertKind.LONG_READ_VIEW: "subject",
-    AlertKind.RECOVERED: "queue",
-    AlertKind.DISK_FULL: "disk",
-    AlertKind.DISK_UNUSABLE: "disk",
-    AlertKind.BAD_COPIES: "disk",
-}
-_OF_NODES: Final = frozenset({AlertKind.DATABASE_AWAY, AlertKind.MASTER_DIED})
-_OF_SLOTS: Final = frozenset({AlertKind.CRASH_LOOP, AlertKind.TAINTED, AlertKind.HUNG, AlertKind.SILENT})
 
 
 class AlertState(StrEnum):
@@ -262,14 +262,9 @@ def subjects_of(kind: str, data: Mapping[str, Any], *, node: str = "", slot: str
     """
     if kind == AlertKind.RECOVERED and data.get("condition") in OF_STORAGE:
         return [f"{data['condition']} {_disk_of(data)}"]
-    if kind == AlertKind.INACTIVE_NODES and isinstance(data.get("nodes"), list) and data["nodes"]:
-        return [str(name) for name in data["nodes"]]
-    if kind in _OF_NODES:
-        return [node]
-    if kind in _OF_SLOTS:
-        return [slot or ""]
-    field = _FIELD_OF_SUBJECT.get(kind)
-    return [str(data.get(field) or "") if field else ""]
+    subject = TRAITS.get(kind, AlertTraits()).subject
+    found = {"node": node, "slot": slot}.get(subject, data.get(subject))
+    return [str(one) for one in found] if found and isinstance(found, list) else [str(found or "")]
 
 
 def reports_of(alert: Alert) -> list[AlertReport]:
