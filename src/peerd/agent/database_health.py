@@ -29,6 +29,8 @@ from peerd.store.schema.tables import nodes
 
 EXAMINE_EVERY: Final = 60.0
 """Seconds."""
+REPORT_AFTER: Final = 15.0
+"""Seconds."""
 
 
 @dataclass(eq=False)
@@ -75,10 +77,6 @@ def is_first_node(connection: Connection, node: str) -> bool:
     """Whether this is the first of the active nodes, which does for all what one node should do."""
     first = sa.select(nodes.c.name).where(nodes.c.active).order_by(nodes.c.id).limit(1)
     return bool(connection.execute(first).scalar() == node)
-
-
-REPORT_AFTER: Final = 15.0
-"""Seconds."""
 
 
 class OutageReporter:

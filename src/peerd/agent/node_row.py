@@ -21,6 +21,12 @@ from peerd.store.nodes.processes import end_earlier_processes, heartbeat_process
 
 CHECKS_WITHIN_SILENCE: Final = 20
 """How often an earlier incarnation is read until its silence counts as its end."""
+RETRY_AFTER: Final = 0.2
+"""Seconds until a heartbeat that the database did not answer is repeated; they grow up to the heartbeat's interval."""
+PROCESS_HEARTBEAT_INTERVAL: Final = 60.0
+"""Seconds between two heartbeats of the agent's process, whose record is purged after days of silence."""
+END_WITHIN: Final = 3.0
+"""Seconds that the heartbeat being written may take to end."""
 
 
 async def register_node(
@@ -79,14 +85,6 @@ async def _wait_until_silent(database: DatabaseThreads, previous: Node, silence:
             logged = True
             events.emit(waiting_for_node(previous.name, silence))
         await asyncio.sleep(silence / CHECKS_WITHIN_SILENCE)
-
-
-RETRY_AFTER: Final = 0.2
-"""Seconds until a heartbeat that the database did not answer is repeated; they grow up to the heartbeat's interval."""
-PROCESS_HEARTBEAT_INTERVAL: Final = 60.0
-"""Seconds between two heartbeats of the agent's process, whose record is purged after days of silence."""
-END_WITHIN: Final = 3.0
-"""Seconds that the heartbeat being written may take to end."""
 
 
 @dataclass(eq=False)

@@ -12,6 +12,8 @@ from typing import Final
 
 from sqlalchemy.engine import URL
 
+_CONTEXT: Final = b"peerd s3 access key 1\n"
+
 
 def read_secret(url: URL, given: str | None, *, make: bool = False) -> str | None:
     """The secret to sign rings with; None where there is none.
@@ -57,9 +59,6 @@ def _make(file: Path) -> str | None:
             draft.unlink()
         return _read(file)
     return None
-
-
-_CONTEXT: Final = b"peerd s3 access key 1\n"
 
 
 def derive_access_secret(cluster_secret: str, key_id: str) -> str:

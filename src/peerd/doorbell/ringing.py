@@ -39,6 +39,9 @@ RINGS_BY_CHORE: Final[dict[str, Ring]] = {
     "postpone": TaskScheduled(within=0.0),
 }
 """By the chore's name."""
+PENDING_RINGS: Final = "peerd_rings"
+"""Key in `Connection.info` of the rings to send after the commit."""
+_WRAPPED: Final = "peerd_watches_commits"
 
 
 class DoorbellEventListener:
@@ -94,9 +97,6 @@ def rings_of_chunk(event: BulkChunkDone) -> Iterator[Ring]:
         yield tasks_available_in(filter(QUEUE_NAME.fullmatch, event.queues))  # SQL by hand may have others
 
 
-PENDING_RINGS: Final = "peerd_rings"
-"""Key in `Connection.info` of the rings to send after the commit."""
-_WRAPPED: Final = "peerd_watches_commits"
 _lock = ForkSafeLock()
 
 

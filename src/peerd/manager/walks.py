@@ -15,6 +15,10 @@ from peerd.store.statistics.steps import SETTLED_AFTER, bucket_start
 
 RESTART_AFTER: Final = 86_400.0
 """Seconds between two walks from the beginning."""
+SERIES_RESTART_AFTER: Final = 86_400.0
+"""Seconds between two passes from the oldest row."""
+BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
+"""Before every row."""
 
 
 class HistoryWalk:
@@ -67,11 +71,6 @@ def make_walks(
     ages = ages_of(histories, max_completed)
     return [HistoryWalk(age, clock) for age in ages] if len(ages) > 1 else []
 
-
-SERIES_RESTART_AFTER: Final = 86_400.0
-"""Seconds between two passes from the oldest row."""
-BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
-"""Before every row."""
 
 RollUp = Callable[[Connection, int, datetime, float], RollupStep]
 

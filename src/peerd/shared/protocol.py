@@ -14,6 +14,17 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.quoting import quoted
 from peerd.domain.units import format_duration
 
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+SOCKET_NAME: Final = "shared.sock"
+"""Name of the agent's socket in the run directory."""
+FOLLOW_TIMEOUT: Final = 60.0
+"""Seconds that a subscription waits in the agent for its client to be shared."""
+MAX_CALL_TIMEOUT: Final = 86_400.0
+"""Seconds."""
+
+_LENGTH: Final = struct.Struct(">I")
+_CREDENTIALS: Final = struct.Struct("3i")
+
 
 class SharedError(PeerdError):
     """The root of the errors of shared connections."""
@@ -86,18 +97,6 @@ class WrongEventLoop(SharedError, RuntimeError):
             "a shared client belongs to the event loop of its process: await it there, or call it without await in a "
             "thread that has no event loop"
         )
-
-
-MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
-SOCKET_NAME: Final = "shared.sock"
-"""Name of the agent's socket in the run directory."""
-FOLLOW_TIMEOUT: Final = 60.0
-"""Seconds that a subscription waits in the agent for its client to be shared."""
-MAX_CALL_TIMEOUT: Final = 86_400.0
-"""Seconds."""
-
-_LENGTH: Final = struct.Struct(">I")
-_CREDENTIALS: Final = struct.Struct("3i")
 
 
 class CallRequest(msgspec.Struct, frozen=True, tag="call"):

@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 
 ZERO_COPY: Final = "http.response.zerocopysend"
 """The ASGI extension for ranges of files as bodies of responses, sent by the kernel."""
+BUSY_TEXT: Final = b"too many requests at once; try again\n"
+TOO_LARGE: Final = "the request's line and headers are too large"
+TRAILERS_TOO_LARGE: Final = "the request's trailers are too large"
+HEAD_TOO_SLOW: Final = "the request did not arrive in time"
+BODY_TOO_SLOW: Final = "the request's body did not arrive in time"
+BAD_HOST: Final = "the request has no Host header, or more than one"
+UNKNOWN_VERSION: Final = "the request's version is neither HTTP/1.0 nor HTTP/1.1"
+PARSE_BLOCK: Final = 4096
+"""Bytes given to the parser at once. The parser does not report where in them a head begins; that is estimated from the
+bytes before it, with an error of less than this."""
+SMALL_READ: Final = 256 * 1024
+"""Bytes that are read from a socket at once: as asyncio has it."""
+LARGE_READ: Final = 1024 * 1024
+"""In a body of so many bytes or more."""
+MIN_REQUEST_LINE: Final = len("GET  HTTP/1.1\r\n\r\n")
+"""Bytes of the shortest request line without its target, with the empty line after the headers."""
 
 
 async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
@@ -55,27 +71,6 @@ async def send_file_range(cycle: RequestResponseCycle, message: Any) -> None:
             raise RuntimeError(f"the file ends {count - sent} bytes too early")
     if not message.get("more_body", False):
         await cycle.send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-BUSY_TEXT: Final = b"too many requests at once; try again\n"
-TOO_LARGE: Final = "the request's line and headers are too large"
-TRAILERS_TOO_LARGE: Final = "the request's trailers are too large"
-HEAD_TOO_SLOW: Final = "the request did not arrive in time"
-BODY_TOO_SLOW: Final = "the request's body did not arrive in time"
-BAD_HOST: Final = "the request has no Host header, or more than one"
-UNKNOWN_VERSION: Final = "the request's version is neither HTTP/1.0 nor HTTP/1.1"
-
-PARSE_BLOCK: Final = 4096
-"""Bytes given to the parser at once. The parser does not report where in them a head begins; that is estimated from the
-bytes before it, with an error of less than this."""
-
-SMALL_READ: Final = 256 * 1024
-"""Bytes that are read from a socket at once: as asyncio has it."""
-LARGE_READ: Final = 1024 * 1024
-"""In a body of so many bytes or more."""
-
-MIN_REQUEST_LINE: Final = len("GET  HTTP/1.1\r\n\r\n")
-"""Bytes of the shortest request line without its target, with the empty line after the headers."""
 
 
 class HttpProtocol(HttpToolsProtocol):

@@ -23,6 +23,14 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
 from peerd.store.connection.database import Database, DatabaseThreads
 
+COMPONENT: Final = "alert rows"
+MAX_WAITING: Final = 500
+"""Alerts that wait for the database; beyond it the oldest are dropped."""
+PAUSE: Final = 1.0
+"""Seconds between two writes: what is reported meanwhile about the same is one row's change."""
+FLUSH_WITHIN: Final = 1.0
+"""Seconds that a stopping agent gives to the last rows."""
+
 
 class WaitingReport(msgspec.Struct, frozen=True):
     """A report, and when it came for the first and the latest time, by a monotonic clock in seconds."""
@@ -90,15 +98,6 @@ def _merged(earlier: WaitingReport, later: WaitingReport) -> WaitingReport:
         return earlier
     times = earlier.report.times + later.report.times
     return WaitingReport(msgspec.structs.replace(later.report, times=times), earlier.first_at, later.latest_at)
-
-
-COMPONENT: Final = "alert rows"
-MAX_WAITING: Final = 500
-"""Alerts that wait for the database; beyond it the oldest are dropped."""
-PAUSE: Final = 1.0
-"""Seconds between two writes: what is reported meanwhile about the same is one row's change."""
-FLUSH_WITHIN: Final = 1.0
-"""Seconds that a stopping agent gives to the last rows."""
 
 
 class AlertRecorder(Subsystem):

@@ -17,6 +17,8 @@ MOST_HANDLERS_SHOWN: Final = 200
 """Handlers of a node that have series of their own. Each has up to 2 × 30 of histograms, and one for each outcome."""
 MOST_SERIES_OF_METRIC: Final = 200
 """The same for the label values of any other metric."""
+MAX_PAGES: Final = 200
+"""More than the series of a node fill."""
 
 
 class NodeMetrics:
@@ -116,10 +118,6 @@ def page_of(samples: Sequence[Sample], after: SeriesKey | None) -> MetricsPage:
     chunk = next(in_chunks(rest), [])
     last = None if len(chunk) == len(rest) else (rest[len(chunk) - 1].name, rest[len(chunk) - 1].labels)
     return MetricsPage(chunk, last)
-
-
-MAX_PAGES: Final = 200
-"""More than the series of a node fill."""
 
 
 class MetricsNotAvailable(PeerdError, RuntimeError):

@@ -18,6 +18,9 @@ from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, Process
 
 GAUGES = (MetricKind.GAUGE, MetricKind.LARGEST)
 
+REPORT_EVERY: Final = 5.0
+"""Seconds; a process that is killed loses what it has counted since its last report."""
+
 
 class ReportedGrowth:
     """Remembers what was reported, and takes the rest: the growth of counters and histograms, and changed gauges.
@@ -75,10 +78,6 @@ class ReportedGrowth:
             return None
         self._histograms[key] = now
         return sample_of(sample.name, sample.labels, now.since(before))
-
-
-REPORT_EVERY: Final = 5.0
-"""Seconds; a process that is killed loses what it has counted since its last report."""
 
 
 class MetricsReporter:

@@ -34,6 +34,8 @@ from peerd.runtime.process.loop_monitor import LoopMonitor
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_error
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+MAX_URGENT_REQUESTS: Final = 8
+"""Requests that are answered at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,9 +309,6 @@ class ControlThread:
 
 # ---------------------------------------------------------------- urgent requests
 
-
-MAX_URGENT_REQUESTS: Final = 8
-"""Requests that are answered at the same time."""
 
 UrgentHandler = Callable[[Any], object]
 """Gets the data of a request; returns the answer, which is JSON, or raises. Called in a thread."""

@@ -27,6 +27,8 @@ SCALED = "scaled"
 
 _KIND_OF_RETIREMENT = {"tainted": TAINTED, "recycle": RECYCLED, "hung": HUNG}
 
+_VMSTAT: Final = Path("/proc/vmstat")
+
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
@@ -117,9 +119,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-_VMSTAT: Final = Path("/proc/vmstat")
 
 
 class OomKillCounter:
