@@ -32,7 +32,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.enqueue.enqueue import enqueue_many
 from peerd.store.schema.migrate import migrate
-from peerd.store.tasks.read import count_tasks
+from peerd.store.tasks.pages import count_tasks
 from tests.support.galera import Galera
 from tests.support.mariadb import MariaDB
 from tests.support.servers import create_database

@@ -20,8 +20,7 @@ from bench.filling import RowTemplate, insert_rows
 from peerd.domain.lifecycle import Status
 from peerd.store.maintenance import chore_batches
 from peerd.store.tasks import actions
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import write_lines
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
 
 COUNT: Final = 100
 """Tasks at once."""

@@ -20,10 +20,10 @@ from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level, mysql, postgresql
 from peerd.operate.diagnostics.finding import Verdict
 from peerd.store import jobs
-from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.schema.migrate import migrate
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts, audit, nodes, processes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import MINUTE, bucket_start

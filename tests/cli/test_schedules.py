@@ -10,7 +10,7 @@ from peerd.operate.client import Client
 from peerd.store import schedule_runs, schedules
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
-from peerd.store.stored_schedules import read_stored_schedules
+from peerd.store.schedules import read_stored_schedules
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
 

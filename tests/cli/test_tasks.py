@@ -21,11 +21,10 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import pages
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import write_lines
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess
 

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

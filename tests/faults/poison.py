@@ -14,8 +14,8 @@ from peerd.domain.bulk import ENDED, BulkRetry, BulkState
 from peerd.domain.node_request import NodeRequestStatus
 from peerd.store.bulk.rows import insert_bulk
 from peerd.store.connection.database import Database
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import bulk_actions, node_requests, nodes, schedule_runs, stored_schedules
+from peerd.store.schema.types import seconds_from_now
 from tests.faults.fault_injector import FaultInjector, FaultRates, recorded_fault
 
 BY: Final = "poison"

@@ -12,7 +12,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete, touch
+from peerd.store.outcomes import complete, recording
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements import new_token
@@ -53,7 +53,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order_with_its_author_time
             connection.rollback()
         job = client.enqueue("work", name="x", body={"key": "k"}, start_in=0, finish_in=60)
         held = take(client)
-        assert not client.database.run(touch.touch, {held})
+        assert not client.database.run(recording.touch, {held})
         assert client.database.run(record_outcome, 7, held, Failed(error="no", retry_in=0.0))
         assert client.database.run(chore_batches.stage_due, Status.FAILURE) == 1
         held = take(client)

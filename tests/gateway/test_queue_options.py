@@ -16,7 +16,7 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks import read
+from peerd.store.tasks import pages
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.gateway_thread import GatewayThread
@@ -62,7 +62,7 @@ def connect_to(gateway: GatewayThread) -> Iterator[ConnectTo]:
 
 
 def status_of(database: Database, job_id: int) -> Status | None:
-    task = database.read(read.find_task, job_id)
+    task = database.read(pages.find_task, job_id)
     return None if task is None else task.status
 
 
@@ -104,12 +104,12 @@ def test_a_job_expires_after_its_delay_and_a_reserved_one_is_finished(
     held = int(connection.ask_all(sent, 2)[1].split()[1])
     eventually(is_expired_and_gone)
     assert connection.ask(b"delete %d\r\n" % held) == b"DELETED\r\n"
-    task = database.read(read.get_task, later)
+    task = database.read(pages.get_task, later)
     assert (task.start_at and task.finish_at and (task.finish_at - task.start_at).total_seconds()) == pytest.approx(
         1.0, abs=1e-3
     )
     far = connect_to("long").put(delay=2**32 - 1)  # beyond every limit of time
-    assert database.read(read.get_task, far).finish_at is None
+    assert database.read(pages.get_task, far).finish_at is None
 
 
 def test_a_full_tube_refuses_a_put_and_loses_nothing(connect_to: ConnectTo) -> None:

@@ -16,9 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.connection.database import Database
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import metadata
-from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant
+from peerd.store.schema.types import MYSQL, SQLITE_TIME_FORMAT, Instant, now
 from tests.model.reference.state import ModelState
 
 STEP: Final = 600

@@ -20,12 +20,12 @@ from peerd.domain.task import Task
 from peerd.store.enqueue import enqueue, insert, unique_keys
 from peerd.store.jobs import held, kicking
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording, touch
-from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.outcomes import complete, recording
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import id_in_list
 from peerd.store.take import claimer, claiming, eligibility, on_sqlite
-from peerd.store.tasks import effects
+from peerd.store.tasks import actions
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import lock_tasks, update_tasks
 
@@ -58,7 +58,7 @@ def without_columns(*columns: str, where: Callable[[dict[str, Any]], bool]) -> M
         left = {name: value for name, value in values.items() if name not in columns or not where(values)}
         return update_tasks(connection, ids, *guard, **left)
 
-    return instead(effects, "update_tasks", update)
+    return instead(actions, "update_tasks", update)
 
 
 def touch_by_id(connection: Connection, ids: Sequence[int], *_: Any, **values: Any) -> int:
@@ -108,7 +108,7 @@ LEAST_URGENT: Final = takes_in_order(tasks.c.priority, tasks.c.failures, tasks.c
 MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "claim checked by status alone": (3, instead(recording, "is_held", lambda lease: (status_is(Status.WORKING),))),
     "claim checked by lease alone": (0, instead(recording, "is_held", lambda lease: (tasks.c.lease == lease,))),
-    "touch checked by id alone": (1, instead(touch, "update_tasks", touch_by_id)),
+    "touch checked by id alone": (1, instead(recording, "update_tasks", touch_by_id)),
     "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
     "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
     "the least urgent is taken": (1, LEAST_URGENT),

@@ -16,12 +16,12 @@ from peerd import BulkCancel, Client, TaskFilter
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedules
 from peerd.store.files.checks import postpone_check
-from peerd.store.files.disk_counts import count_copies, write_counts
+from peerd.store.files.disks import count_copies, write_counts
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import alerts, attempts, disks, processes, schedule_runs, task_logs
 from peerd.store.schema.tables import nodes as node_table
+from peerd.store.schema.types import seconds_from_now
 from tests.pages.addresses import NODE, SCHEDULE
 from tests.store.file_steps import Catalogue
 from tests.support.quick_passwords import quick_passwords

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.store.nodes.known_handlers import encode_handlers
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import processes
+from peerd.store.schema.types import seconds_from_now
 from tests.pages.addresses import routes_of
 from tests.pages.conftest import Visit
 

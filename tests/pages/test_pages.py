@@ -12,9 +12,9 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.domain.alert import AlertReport
-from peerd.store.alerts.recording import ReportAge, record_alert
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.schema.tables import depths, nodes, processes
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import SAMPLE
 from peerd.web.pages import rendering

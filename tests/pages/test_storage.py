@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.store.files.checks import postpone_check
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_buckets, file_checks
+from peerd.store.schema.types import seconds_from_now
 from tests.pages.addresses import FILE, NODE
 from tests.pages.test_pages import parse
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster

@@ -22,21 +22,20 @@ from peerd.domain.outcome import Done, Failed
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
-from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.migrate import migrate
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.tables import nodes as node_table
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.statistics.steps import MINUTE, bucket_start
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import write_lines
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from tests.cli.conftest import peerd
 from tests.store.file_steps import Catalogue
 from tests.support.quick_passwords import quick_passwords

@@ -12,7 +12,7 @@ from peerd.domain.errors import RowLocked
 from peerd.domain.task import Task
 from peerd.store.connection.database import Database
 from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording, touch
+from peerd.store.outcomes import complete, recording
 from peerd.store.tasks import rows
 from peerd.store.tasks.rows import lock_available, lock_tasks
 from tests.simulation.threads import SimulatedThread, StoreCall
@@ -39,7 +39,7 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
         return lock_tasks(connection, wanted - locked(), *conditions)
 
     with ExitStack() as stack:
-        for where in (rows, touch, complete):
+        for where in (rows, recording, complete):
             stack.enter_context(patch.object(where, "lock_available", free))
         for where in (recording, rescue, chore_batches):
             stack.enter_context(patch.object(where, "lock_tasks", tasks))

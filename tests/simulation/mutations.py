@@ -31,17 +31,17 @@ from peerd.shell import process_shell
 from peerd.store import jobs
 from peerd.store.jobs import reserving
 from peerd.store.limits import turns
-from peerd.store.limits.capacity import UNLIMITED, LimitCapacity
-from peerd.store.limits.key_round_robin import KeyRoundRobin
+from peerd.store.limits.definitions import UNLIMITED, LimitCapacity
+from peerd.store.limits.turns import KeyRoundRobin
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.outcomes import complete, recording
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import now
 from peerd.store.take import backlog, claiming, eligibility, on_sqlite
 from peerd.store.take.claimer import ClaimResult
 from peerd.store.take.claiming import LimitedClaim
-from peerd.store.tasks import effects
+from peerd.store.tasks import actions
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
@@ -332,7 +332,7 @@ MUTATIONS: Final = (
     variant("a quarantined task runs beside other tasks", 4, ("poison", "long"),
             (TaskFetcher, "claim", _claim_crashed_among_others)),
     variant("attempts are not recorded", 0, ("flaky",), (recording, "record_attempts", lambda *args: None)),
-    variant("a retry by hand leaves the lease", 1, ("retry", "long"), (effects, "update_tasks", _without_lease)),
+    variant("a retry by hand leaves the lease", 1, ("retry", "long"), (actions, "update_tasks", _without_lease)),
     variant("no key is full", 1, (KEYS, "long"), (LimitCapacity, "for_key", lambda self, key: UNLIMITED)),
     variant("no queue is full", 7, (KEYS, "long"), (LimitCapacity, "for_queue", lambda self: UNLIMITED)),
     variant("what runs is not counted", 7, (KEYS, "long"), (LimitCapacity, "_count_running", lambda self: Counter())),

@@ -25,8 +25,8 @@ from peerd.storage.node import StorageNode, StorageOptions
 from peerd.storage.server.app import StorageApp
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.store.files.disks import cluster_identity, register_disk
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.web_server.server import WebServer
 from tests.store.file_steps import Catalogue
 

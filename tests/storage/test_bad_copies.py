@@ -17,8 +17,8 @@ from peerd.storage.duties import DiskNotHere
 from peerd.storage.node import StorageNode
 from peerd.store.files.copies import copies_bad
 from peerd.store.files.disks import list_disks
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_checks
+from peerd.store.schema.types import seconds_from_now
 from tests.storage.nodes import SECRET, NoRings, ServedNode, StorageCluster, ask_node
 
 

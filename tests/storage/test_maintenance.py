@@ -23,13 +23,12 @@ from peerd.storage.placement.balance import TOLERANCE
 from peerd.storage.placement.brake import GRACE
 from peerd.storage.rebalancing import move_on
 from peerd.store.files.checks import request_checks
-from peerd.store.files.classes import set_class
 from peerd.store.files.copies import copies_bad
-from peerd.store.files.disks import cluster_identity, set_disk_state
-from peerd.store.files.rebalance import begin_rebalance
+from peerd.store.files.disks import cluster_identity, set_class, set_disk_state
 from peerd.store.files.risks import files_at_risk
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.files.walks import begin_rebalance
 from peerd.store.schema.tables import disks, file_checks, file_copies, files, tasks
+from peerd.store.schema.types import seconds_from_now
 from tests.storage.nodes import ServedNode, StorageCluster, ask_node
 
 
@@ -250,7 +249,7 @@ def test_no_rebalance_goes_on_when_stopped_or_beside_many_risks(
     full = cluster.nodes["a"].disk
     cluster.catalogue.change(disks, disks.c.id == full, free=1)
     store.run(begin_rebalance, [full])
-    monkeypatch.setattr("peerd.store.files.rebalance.MANY_UNSETTLED", 0)
+    monkeypatch.setattr("peerd.store.files.walks.MANY_UNSETTLED", 0)
     assert store.run(move_on, node.view(fresh=True), node.random) is None
     monkeypatch.undo()
     assert Client(store).disks.stop_rebalance() == 1

@@ -32,8 +32,8 @@ from peerd.storage.node import StorageNode
 from peerd.storage.resumable import PartOfUpload, complete
 from peerd.storage.uploading import sending
 from peerd.store.files import resumable_uploads
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_uploads
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
 from peerd.testing.faulty_database import FaultyDatabase
 from tests.storage.breaking import (

@@ -20,8 +20,8 @@ from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name
 from peerd.storage.overview import DiskCondition
 from peerd.store.files.disks import DiskRow, list_disks
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks, file_copies, tasks
+from peerd.store.schema.types import seconds_from_now
 from tests.storage.nodes import SECRET
 from tests.storage.object_cluster import Build, ObjectCluster, names_of
 from tests.support.object_store import ObjectStoreServer

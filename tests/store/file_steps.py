@@ -22,9 +22,9 @@ from peerd.store.files.disks import DiskReport
 from peerd.store.files.publishing import FilePut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile
 from peerd.store.nodes import nodes as node_rows
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import disks as disk_table
 from peerd.store.schema.tables import file_copies
+from peerd.store.schema.types import seconds_from_now
 
 _file_ids = count(1)
 HASH = "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"

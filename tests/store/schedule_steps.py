@@ -10,9 +10,9 @@ from peerd.domain.schedule import Schedule, WaitForTick, decide_tick
 from peerd.store import schedule_runs, schedules
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import schedules as schedule_table
+from peerd.store.schema.types import seconds_from_now
 from tests.store.world import World
 
 SILENCE = 10.0

@@ -11,9 +11,15 @@ from peerd import Client
 from peerd.domain.access import Actor
 from peerd.domain.alert import CONDITIONS, AlertReport, AlertState
 from peerd.domain.errors import InvalidFilter
-from peerd.store.alerts.reading import AlertPage
-from peerd.store.alerts.recording import COALESCE_WITHIN, ReportAge, end_condition, record_alert
-from peerd.store.alerts.upkeep import follow_silent_nodes, purge_alerts
+from peerd.store.alerts import (
+    COALESCE_WITHIN,
+    AlertPage,
+    ReportAge,
+    end_condition,
+    follow_silent_nodes,
+    purge_alerts,
+    record_alert,
+)
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import nodes
 from tests.store.world import World, at_once

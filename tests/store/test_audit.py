@@ -22,9 +22,9 @@ from peerd.store.access.audit import purge_entries
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import remove_disk
 from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import audit as audit_table
 from peerd.store.schema.tables import file_copies, files
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
 from tests.store.file_steps import Catalogue
 from tests.store.plans import analyze, problems_of_plans

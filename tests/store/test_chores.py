@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes, processes
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
+from peerd.store.schema.types import seconds_from_now
 from tests.store.world import World, at_once
 from tests.support.server_kinds import INNODB
 

@@ -12,8 +12,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
 from peerd.store.enqueue import enqueue
 from peerd.store.nodes import nodes, processes
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limits
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer, ClaimMutex
 from peerd.store.take.claiming import RETURNED_COLUMNS, UNREAD_COLUMNS, WRITTEN_COLUMNS
 from peerd.store.take.quarantined import should_empty_for_quarantined

@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import enqueue
 from peerd.store.take.claimer import MUTEX_FROM_LIMIT
-from peerd.store.tasks import read
+from peerd.store.tasks import pages
 from tests.store.world import World
 
 pytestmark = pytest.mark.every_database
@@ -64,5 +64,5 @@ def test_claimers_in_separate_processes_never_share_a_task(world: World) -> None
     claims = claims_of(processes)
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
-    assert world.read(read.count_tasks)[Status.DONE] == TASKS
+    assert world.read(pages.count_tasks)[Status.DONE] == TASKS
     assert world.attempt_rows() == 0

@@ -23,44 +23,44 @@ from peerd.domain.file_errors import (
 from peerd.domain.files import DiskState, FileClass
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.store.connection.database import Database
-from peerd.store.files import access_keys, buckets, classes, disks, versions
+from peerd.store.files import buckets, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies
 from peerd.store.files.disks import DiskReport, DiskRow
 from peerd.store.files.walks import begin_walks_of_missing, walk_on
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_access_keys, file_checks, file_copies
+from peerd.store.schema.types import seconds_from_now
 from tests.store.file_steps import GIGABYTE, Catalogue
 from tests.store.world import at_once
 
 
 def test_the_default_class_is_there_without_a_row_and_can_be_changed_and_reset(store: Database) -> None:
-    assert store.read(classes.list_classes) == [FileClass(name="default", copies=2)]
+    assert store.read(disks.list_classes) == [FileClass(name="default", copies=2)]
     for name, copies in (("default", 1), ("archive", 3)):
-        store.run(classes.set_class, FileClass(name=name, copies=copies))
-    assert [one.copies for one in store.read(classes.list_classes)] == [3, 1]
-    store.run(classes.remove_class, "default")
-    assert store.read(classes.get_class, "default").copies == 2
+        store.run(disks.set_class, FileClass(name=name, copies=copies))
+    assert [one.copies for one in store.read(disks.list_classes)] == [3, 1]
+    store.run(disks.remove_class, "default")
+    assert store.read(disks.get_class, "default").copies == 2
 
 
 def test_a_class_that_something_has_cannot_be_removed(catalogue: Catalogue) -> None:
     store = catalogue.store
     with pytest.raises(FileClassNotFound):
-        store.run(classes.remove_class, "archive")
-    store.run(classes.set_class, FileClass(name="archive"))
+        store.run(disks.remove_class, "archive")
+    store.run(disks.set_class, FileClass(name="archive"))
     bucket = catalogue.bucket(class_name="archive")
     with pytest.raises(FileClassInUse, match="that of the bucket 'films'"):
-        store.run(classes.remove_class, "archive")
+        store.run(disks.remove_class, "archive")
     catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
     store.run(buckets.change_bucket, "films", class_name="default")
     with pytest.raises(FileClassInUse, match="that of files"):
-        store.run(classes.remove_class, "archive")
+        store.run(disks.remove_class, "archive")
 
 
 def test_a_wrong_class_and_a_bucket_name_that_s3_would_refuse_are_refused(store: Database) -> None:
     for wrong in ({"copies": 0}, {"copies": 17}, {"durable": 3}, {"zones": 3}, {"zones": 0}, {"name": "A b"}):
         with pytest.raises(InvalidFile, match="class: "):
-            store.run(classes.set_class, FileClass(**{"name": "c", **wrong}))  # type: ignore[arg-type]
-    assert len(store.read(classes.list_classes)) == 1
+            store.run(disks.set_class, FileClass(**{"name": "c", **wrong}))  # type: ignore[arg-type]
+    assert len(store.read(disks.list_classes)) == 1
     for name in ("ab", "a" * 64, "Films", "a..b", "a-.b", "a.-b", "-ab", "ab-", "1.2.3.4", "a/b", "ä-b"):
         with pytest.raises(InvalidFile, match="bucket: "):
             store.run(buckets.create_bucket, name)
@@ -184,7 +184,7 @@ def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(ca
 
 
 def found_key(store: Database, key: FileAccessKey) -> FileAccessKey:
-    read = store.read(access_keys.find_access_key, key.id)
+    read = store.read(buckets.find_access_key, key.id)
     assert read is not None
     return read
 
@@ -195,28 +195,28 @@ def change_key(store: Database, key: FileAccessKey, **values: object) -> None:
 
 
 def test_the_use_of_a_key_is_written_once_a_minute_and_it_expires_by_the_clock_of_the_database(store: Database) -> None:
-    key = store.run(access_keys.create_access_key, "used", expires_in=86_400.0)
+    key = store.run(buckets.create_access_key, "used", expires_in=86_400.0)
     assert (key.is_valid, key.last_used_at) == (True, None)
-    store.run(access_keys.note_use, key.id)
+    store.run(buckets.note_use, key.id)
     first = found_key(store, key).last_used_at
-    store.run(access_keys.note_use, key.id)
+    store.run(buckets.note_use, key.id)
     assert first is not None
     assert found_key(store, key).last_used_at == first
     change_key(store, key, last_used_at=seconds_from_now(-61.0))
-    store.run(access_keys.note_use, key.id)
+    store.run(buckets.note_use, key.id)
     last = found_key(store, key).last_used_at
     assert last is not None
     assert last >= first
     change_key(store, key, expires_at=seconds_from_now(-1.0))
     assert not found_key(store, key).is_valid
-    other = store.run(access_keys.create_access_key, "revoked")
-    assert not store.run(access_keys.revoke_access_key, other.id).is_valid
+    other = store.run(buckets.create_access_key, "revoked")
+    assert not store.run(buckets.revoke_access_key, other.id).is_valid
     with pytest.raises(AccessKeyNotFound):
-        store.run(access_keys.revoke_access_key, "PEERDNONE")
+        store.run(buckets.revoke_access_key, "PEERDNONE")
 
 
 def test_a_secret_is_in_no_column_and_differs_between_keys_and_clusters(store: Database) -> None:
-    key, other = (store.run(access_keys.create_access_key, name) for name in "ab")
+    key, other = (store.run(buckets.create_access_key, name) for name in "ab")
     secret = derive_access_secret("a cluster's secret", key.id)
     assert secret != derive_access_secret("a cluster's secret", other.id)
     assert secret != derive_access_secret("another cluster's secret", key.id)
@@ -225,7 +225,7 @@ def test_a_secret_is_in_no_column_and_differs_between_keys_and_clusters(store: D
 
 
 def test_a_scope_is_for_its_bucket_and_prefix_only(store: Database) -> None:
-    key = store.run(access_keys.create_access_key, "scoped", scopes=["films/2026/", "team-*"])
+    key = store.run(buckets.create_access_key, "scoped", scopes=["films/2026/", "team-*"])
     assert [key.has_key("films", text) for text in ("2026/one", "2026/", "2026", "", "2025/one")] == [
         True, True, False, False, False
     ]  # fmt: skip

@@ -16,8 +16,8 @@ from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
 from peerd.store.files import checks, copies, disks, listing, resumable_uploads, risks, uploads, usage, versions, walks
 from peerd.store.files.buckets import Bucket
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
+from peerd.store.schema.types import seconds_from_now
 from tests.store.file_steps import HASH, Catalogue
 from tests.store.plans import analyze, problems_of_plans
 

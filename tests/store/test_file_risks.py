@@ -8,8 +8,16 @@ from typing import Any
 import sqlalchemy as sa
 
 from peerd.store.files.checks import request_checks
-from peerd.store.files.disk_counts import count_copies, read_counts, write_counts
-from peerd.store.files.disks import DiskReport, read_disks, remove_disk, report_disk, report_unusable
+from peerd.store.files.disks import (
+    DiskReport,
+    count_copies,
+    read_counts,
+    read_disks,
+    remove_disk,
+    report_disk,
+    report_unusable,
+    write_counts,
+)
 from peerd.store.files.risks import FileCount, RiskCount, count_only_on, count_risks, files_at_risk, parse_place
 from peerd.store.schema.tables import disk_counts, disks, file_checks, file_copies, files
 from tests.store.file_steps import Catalogue

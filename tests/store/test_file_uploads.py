@@ -19,8 +19,8 @@ from peerd.domain.file_errors import (
 from peerd.store.files import buckets, copies, resumable_uploads, uploads
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import Condition
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_uploads
+from peerd.store.schema.types import seconds_from_now
 from tests.store.file_steps import Catalogue
 
 

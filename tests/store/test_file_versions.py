@@ -11,8 +11,8 @@ from peerd.domain.files import FileState
 from peerd.store.files import buckets, versions
 from peerd.store.files.buckets import Usage
 from peerd.store.files.versions import Condition
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_checks, file_chunks, files
+from peerd.store.schema.types import seconds_from_now
 from tests.store.file_steps import HASH, Catalogue
 from tests.store.world import at_once
 

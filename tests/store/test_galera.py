@@ -21,11 +21,11 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete, touch
+from peerd.store.outcomes import complete, recording
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.migrate import current_revision, migrate, newest
 from peerd.store.take import claiming
-from peerd.store.tasks import actions, read
+from peerd.store.tasks import actions, pages
 from tests.store.schedule_steps import PROCESS, declare, identity, schedule
 from tests.store.test_concurrent_claimers import claims_of, start
 from tests.store.world import World, at_once
@@ -70,7 +70,7 @@ def test_claimers_on_all_servers_never_share_a_task(world: World, servers: list[
     assert sorted(task_id for task_id, _ in claims) == sorted(ids)
     assert {lease for _, lease in claims} == {1}
     servers[0].run(mysql.wait_for_sync)
-    assert world.read(read.count_tasks)[Status.DONE] == len(ids)
+    assert world.read(pages.count_tasks)[Status.DONE] == len(ids)
     assert world.attempt_rows() == 0
 
 
@@ -116,7 +116,7 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     for task in taken:
         assert task.lease == 2
     servers[1].run(mysql.wait_for_sync)
-    results = dict.fromkeys(servers[1].read(touch.claims_of_process, claimer.process_id))
+    results = dict.fromkeys(servers[1].read(recording.claims_of_process, claimer.process_id))
     assert not servers[1].run(complete.complete, claimer.process_id, results)
     assert all_of(partial(chore_batches.purge, status=Status.DONE, age=-60.0)) == count
     assert world.count() == world.attempt_rows() == 0
@@ -170,9 +170,9 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
 
     def take() -> None:
         assert world.run(claiming.claim, claimer, token=7, limit=1).tasks
-        assert not lagging.read(touch.claims_of_process, claimer.process_id), "it lags"
+        assert not lagging.read(recording.claims_of_process, claimer.process_id), "it lags"
 
-    assert not lagging.read(touch.claims_of_process, claimer.process_id)  # so that it is connected before it lags
+    assert not lagging.read(recording.claims_of_process, claimer.process_id)  # so that it is connected before it lags
     found = answer_of_a_server_that_lags(lagging, take, lambda: lagging.read(claiming.claimed_by_token, claimer, 7))
     assert [task.id for task in found] == [task_id]
 

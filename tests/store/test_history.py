@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.walks import RESTART_AFTER, HistoryWalk, make_walks
-from peerd.store.maintenance.history import LATE_COMMIT
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.maintenance.chore_batches import LATE_COMMIT
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from tests.store.world import World
 from tests.support.server_kinds import ON_SERVERS
 

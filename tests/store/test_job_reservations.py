@@ -14,8 +14,8 @@ from peerd.store import jobs
 from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer
 from tests.store.job_steps import TTR, UINT32, delete, put, put_all, release, reserve, reserve_one, reserved_ids, state
 from tests.store.world import World, at_once

@@ -13,8 +13,8 @@ from peerd.domain.task import NewTask
 from peerd.store import jobs
 from peerd.store.jobs import Bury, JobState
 from peerd.store.limits import definitions
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import seconds_from_now
 from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserved_ids
 from tests.store.world import World
 

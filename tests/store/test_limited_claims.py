@@ -15,7 +15,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import queues
 from peerd.store.limits import turns
-from peerd.store.limits.key_round_robin import MAX_LEVELS
+from peerd.store.limits.turns import MAX_LEVELS
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks

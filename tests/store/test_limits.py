@@ -14,8 +14,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
 from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
 from peerd.store.maintenance.due import read_due_maintenance
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, limits
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.testing import eventually, insert_task

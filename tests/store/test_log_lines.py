@@ -18,12 +18,10 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor
 from peerd.manager.walks import make_walks
 from peerd.store.maintenance import chore_batches
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import task_logs, tasks
-from peerd.store.tasks import actions, line_search, log_lines
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.line_search import PART, LineFilter, search_lines
-from peerd.store.tasks.log_lines import LineRange, purge_lines, write_lines
+from peerd.store.schema.types import seconds_from_now
+from peerd.store.tasks import actions, log_lines
+from peerd.store.tasks.log_lines import PART, LineFilter, LineRange, LoggedLine, purge_lines, search_lines, write_lines
 from tests.store.plans import analyze, problems_of_plans, recorded_statements
 from tests.store.world import World
 
@@ -229,7 +227,7 @@ def test_lines_are_found_by_their_indexes(world: World, monkeypatch: pytest.Monk
     ]
     for operation in operations:
         assert not problems_of_plans(world.store, operation, "task_logs")
-    monkeypatch.setattr(line_search, "PART", 50)
+    monkeypatch.setattr(log_lines, "PART", 50)
     world.run(write_lines, [line(60, one, at=NOW - timedelta(days=3, seconds=one)) for one in range(500)])
     world.execute(sa.insert(tasks), [{"queue": "q", "status": "done"} for _ in range(1_000)])
     analyze(world.store, "task_logs", "tasks")

@@ -23,20 +23,23 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.pools import RESPONSE_TIMEOUT
 from peerd.store.nodes.nodes import register_incarnation
 from peerd.store.schema import migrate as migrations
-from peerd.store.schema import revisions
-from peerd.store.schema.create import create_statements, create_tables
-from peerd.store.schema.migrate import current_revision, find_schema_version, migrate, newest, require_current_schema
-from peerd.store.schema.revisions import (
+from peerd.store.schema.migrate import (
     HISTORY,
     NODE_ALIVE_WITHIN,
     Revision,
     SchemaVersion,
+    create_statements,
+    create_tables,
+    current_revision,
+    find_schema_version,
+    migrate,
+    newest,
     oldest_compatible_revision,
+    require_current_schema,
     version_table,
 )
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import metadata, nodes
-from peerd.store.schema.types import is_on
+from peerd.store.schema.types import is_on, seconds_from_now
 from tests.store.world import at_once
 from tests.support.server_kinds import INNODB
 from tests.support.servers import DatabaseFactory, as_admin
@@ -71,7 +74,7 @@ def add_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AddRevision
         shutil.copytree(migrations.FOLDER, folder)
         revision.write(folder, before=newest())
         monkeypatch.setattr(migrations, "FOLDER", folder)
-        monkeypatch.setattr(revisions, "HISTORY", (*HISTORY, Revision(revision.number, revision.oldest)))
+        monkeypatch.setattr(migrations, "HISTORY", (*HISTORY, Revision(revision.number, revision.oldest)))
 
     return add
 
@@ -204,7 +207,7 @@ def test_a_creation_that_was_cut_off_leaves_no_tables_or_is_run_again(
 ) -> None:
     """On MySQL a table that was made stays, even if the rest of the migration fails."""
     with monkeypatch.context() as cut_off:
-        cut_off.setattr("peerd.store.schema.create.write_newest", lambda _: 1 / 0)
+        cut_off.setattr("peerd.store.schema.migrate.write_newest", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             migrate(empty)
     assert current_revision(empty) is None

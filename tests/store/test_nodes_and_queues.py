@@ -13,8 +13,8 @@ from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleA
 from peerd.store.maintenance.due import find_agent_work, find_next_due
 from peerd.store.nodes import nodes, processes, requests
 from peerd.store.nodes.requests import NodeRequest
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import node_requests
+from peerd.store.schema.types import seconds_from_now
 from tests.store.world import World, at_once
 
 

@@ -6,10 +6,9 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Failed
-from peerd.store.outcomes import complete, touch
-from peerd.store.outcomes.recording import ClaimId, WriteResult
-from peerd.store.outcomes.touch import TaskProgress
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes.recording import ClaimId, TaskProgress, WriteResult
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions
 from tests.store.world import World, held
 from tests.support.outcomes import record_outcome
@@ -22,7 +21,7 @@ def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -
     task = world.take_one()
     assert task.process_id is not None
     dirty = "nul \x00 half \ud800 " + "x" * 10 * ERROR_LIMIT
-    assert world.run(touch.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
+    assert world.run(recording.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
         set(), set()
     )
     assert len(world.get(task_id).progress_note or "") <= 255

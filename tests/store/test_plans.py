@@ -13,15 +13,14 @@ from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.waiting import why_tasks_wait
 from peerd.operate.overview import read_overview
 from peerd.store import jobs, queue_states
-from peerd.store.bulk.chunks import carry_out_chunk
-from peerd.store.bulk.creating import create_bulk
-from peerd.store.bulk.selection import preview_bulk
+from peerd.store.bulk.acting import carry_out_chunk
+from peerd.store.bulk.creating import create_bulk, preview_bulk
 from peerd.store.connection.database import Database
 from peerd.store.jobs import Release
 from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.maintenance import chore_batches
-from peerd.store.nodes.loads import count_running
-from peerd.store.outcomes import complete, touch
+from peerd.store.nodes.nodes import count_running
+from peerd.store.outcomes import complete, recording
 from peerd.store.outcomes.recording import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
@@ -154,7 +153,7 @@ def assert_writes_go_by_id(world: World) -> None:
     claimer = world.claimer()
     [task] = world.take(claimer, 1)
     run, by_id = world.run, {"PRIMARY"}
-    check(world.store, partial(run, touch.touch, {held(task)}), by_id)
+    check(world.store, partial(run, recording.touch, {held(task)}), by_id)
     check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
     looked_for = {"tasks_closing", "index: the whole table"}  # without locks, in the same index
     check(world.store, partial(run, chore_batches.purge, Status.DONE, -60.0), looked_for | by_id)

@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store import queue_states, queues
-from peerd.store.jobs.fill import count_unfinished_up_to
-from peerd.store.late_queues import LateQueue, find_late_queues
+from peerd.store.jobs.statistics import count_unfinished_up_to
+from peerd.store.queue_states import LateQueue, find_late_queues
 from peerd.store.schema.tables import tasks
 from peerd.store.statistics.depths import sample_depths
 from peerd.store.tasks import counts

@@ -16,8 +16,8 @@ from peerd.store import jobs
 from peerd.store.jobs import Bury, Release
 from peerd.store.maintenance import chore_batches
 from peerd.store.outcomes.recording import database_now
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions
 from tests.store.job_steps import bury, put, release, reserve
 from tests.store.world import World

@@ -17,8 +17,8 @@ from peerd.runtime.observability.events import ReservationsReleased, TasksRescue
 from peerd.store.maintenance import due, rescue
 from peerd.store.maintenance.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
 from peerd.store.nodes import processes
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.reading import sum_tiles
 from peerd.store.statistics.steps import MINUTE, tiles
 from peerd.store.tasks import actions

@@ -12,18 +12,18 @@ import sqlalchemy as sa
 from peerd.domain.errors import InvalidSchedule, RunNotFound, ScheduleNameTaken, ScheduleNotFound, ScheduleNotStored
 from peerd.domain.schedule import FireTick, RunStatus, Schedule, decide_tick
 from peerd.operate.new_schedule import build_schedule
-from peerd.store import schedule_runs, schedules, stored_schedules
+from peerd.store import schedule_runs, schedules
 from peerd.store.maintenance.due import find_agent_work
 from peerd.store.nodes import nodes
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schedule_runs import ScheduleRun
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schedules import StoredSchedulesState
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
 from peerd.store.schema.tables import schedule_runs as run_table
 from peerd.store.schema.tables import schedules as schedule_table
 from peerd.store.schema.tables import stored_schedules as stored_table
-from peerd.store.stored_schedules import StoredSchedulesState
+from peerd.store.schema.types import seconds_from_now
 from tests.store.schedule_steps import (
     PROCESS,
     SILENCE,
@@ -178,7 +178,7 @@ def tidy(name: str = "s") -> Schedule:
 
 
 def create(world: World, name: str = "s") -> None:
-    world.run(stored_schedules.insert_schedule, tidy(name), "a test")
+    world.run(schedules.insert_schedule, tidy(name), "a test")
 
 
 def stored_state(world: World) -> StoredSchedulesState | None:
@@ -192,12 +192,12 @@ def test_what_was_created_is_what_every_node_reads_and_each_change_changes_what_
         states.append(stored_state(world))
     assert len(set(states)) == len(states)
     delete(world, "t")
-    found = world.read(stored_schedules.read_stored_schedules)
+    found = world.read(schedules.read_stored_schedules)
     assert (found.schedules, found.errors) == ([tidy()], {})
 
 
 def delete(world: World, name: str = "s") -> None:
-    world.run(stored_schedules.delete_schedule, name)
+    world.run(schedules.delete_schedule, name)
 
 
 def test_a_name_is_taken_by_a_stored_schedule_and_by_one_of_a_node(world: World) -> None:
@@ -242,7 +242,7 @@ def test_a_node_that_has_read_a_schedule_before_its_deletion_does_not_bring_it_b
     create(world)
 
     def declare_stored() -> bool:
-        return world.run(stored_schedules.declare_stored_schedule, tidy(), identity(world), SILENCE)
+        return world.run(schedules.declare_stored_schedule, tidy(), identity(world), SILENCE)
 
     assert declare_stored()
     assert world.count(schedule_table) == 2
@@ -256,7 +256,7 @@ def test_a_row_that_is_no_storable_schedule_is_left_out(world: World) -> None:
     definitions = ['{"name":"s","run":"os:abort","interval":1.0}', '{"name":"s","queue":"q"}', "no JSON", "[" * 5000]
     for number, definition in enumerate(definitions):
         world.execute(sa.insert(stored_table).values(name=f"s{number}", definition=definition))
-    found = world.read(stored_schedules.read_stored_schedules)
+    found = world.read(schedules.read_stored_schedules)
     assert [one.name for one in found.schedules] == ["t"]
     assert sorted(found.errors) == [f"s{number}" for number in range(len(definitions))]
 

@@ -18,8 +18,8 @@ from peerd.store.connection.database import DatabaseThreads
 from peerd.store.maintenance.chore_batches import stage_all_due
 from peerd.store.maintenance.due import find_next_due, read_due_maintenance
 from peerd.store.outcomes.recording import database_now
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async
 from tests.store.world import World
 

@@ -13,11 +13,10 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
-from peerd.store.enqueue.enqueue import Enqueued
-from peerd.store.enqueue.idempotency import enqueue_once, purge_idempotency_keys
+from peerd.store.enqueue.enqueue import Enqueued, enqueue_once, purge_idempotency_keys
 from peerd.store.maintenance import chore_batches
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import idempotency_keys
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions
 from tests.store.world import World, at_once
 

@@ -22,12 +22,12 @@ from peerd.store.nodes import nodes
 from peerd.store.nodes import processes as process_records
 from peerd.store.outcomes import complete
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer, ClaimMutex
-from peerd.store.tasks import actions, read
+from peerd.store.tasks import actions, pages
 from tests.support.outcomes import record_outcome
 
 T = TypeVar("T")
@@ -134,10 +134,10 @@ class World:
         return task
 
     def get(self, task_id: int) -> Task:
-        return self.store.read(read.get_task, task_id)
+        return self.store.read(pages.get_task, task_id)
 
     def find(self, task_id: int) -> Task | None:
-        return self.store.read(read.find_task, task_id)
+        return self.store.read(pages.find_task, task_id)
 
     def column(self, task_id: int, name: str) -> Any:
         return self.scalars(sa.select(tasks.c[name]).where(tasks.c.id == task_id))[0]
@@ -146,7 +146,7 @@ class World:
         return self.get(task_id).status
 
     def attempts(self, task_id: int) -> list[Attempt]:
-        return self.store.read(read.list_attempts, task_id)
+        return self.store.read(pages.list_attempts, task_id)
 
     def count(self, table: sa.Table = tasks) -> int:
         return int(self.scalars(sa.select(sa.func.count()).select_from(table))[0])

@@ -17,8 +17,8 @@ import pytest
 
 from peerd import Actor, BulkRetry, Client, PeerdError, Right, TaskFilter
 from peerd.operate.wire.operations import wire_operations
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import api_tokens, nodes
+from peerd.store.schema.types import seconds_from_now
 from peerd.web import create_app
 from peerd.web.problems import STATUS_OF
 from peerd.web.routes.node_requests import OF_ALL_QUEUES

@@ -22,7 +22,7 @@ from peerd import Actor, Client
 from peerd.domain.alert import AlertReport
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import Done
-from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
+from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.testing import eventually
 from peerd.web.events import readers, response
 from peerd.web.events.hub import EventHub

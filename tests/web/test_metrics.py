@@ -11,7 +11,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from peerd import Client
 from peerd.domain.alert import AlertReport
-from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.alerts import ReportAge, record_alert
 from peerd.web import metrics
 from tests.web.access_world import bearer
 

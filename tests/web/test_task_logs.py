@@ -15,10 +15,9 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.operate.tasks import TaskOperations
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import write_lines
+from peerd.store.schema.types import seconds_from_now
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from peerd.testing import eventually
 from peerd.web import create_app, log_streams
 from tests.support.served_api import served

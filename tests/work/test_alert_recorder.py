@@ -25,7 +25,7 @@ from peerd.runtime.observability.events import (
     QueueBacklogEnded,
     QueueBacklogFound,
 )
-from peerd.store.alerts.reading import AlertRecord
+from peerd.store.alerts import AlertRecord
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness
 

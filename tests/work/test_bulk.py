@@ -64,7 +64,7 @@ async def test_one_that_fails_is_reported_once_and_keeps_the_manager_from_nothin
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("in the middle")
 
-    monkeypatch.setattr("peerd.store.tasks.effects.update_tasks", fail)
+    monkeypatch.setattr("peerd.store.tasks.actions.update_tasks", fail)
     async with managing(harness, settings(**QUICK)):
         await eventually_async(lambda: len(harness.events.of(BulkActionEnded)) == 2)
     states = {event.bulk_id: (event.state, event.error) for event in harness.events.of(BulkActionEnded)}

@@ -16,8 +16,8 @@ from peerd import Context, Queue, Status, Task
 from peerd.config.settings import ManagerSettings
 from peerd.runtime.observability.events import ComponentFailed
 from peerd.store.outcomes.recording import database_now
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import limit_starts, unique_keys
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer
 from peerd.testing import Fault, FaultyDatabase, eventually_async, insert_task
 from tests.work.harness import RunnerHarness

@@ -15,8 +15,8 @@ from peerd.agent.orphans import OrphanReleaser
 from peerd.runtime.observability.events import EventBus, TasksRescued
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import nodes, processes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async
 from tests.support.server_kinds import ON_SERVERS
 from tests.work.harness import Gates, RunnerHarness

@@ -28,7 +28,7 @@ LOGS_AND_DIES = f"""
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import LoggedLine
 from peerd.work.logs.line_journal import LineJournal
 journal = LineJournal(Path(sys.argv[1]))
 task_id = int(sys.argv[2])

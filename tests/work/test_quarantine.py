@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peerd import Status
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async
 from peerd.work.claims import task_fetcher
 from tests.work.harness import Gates, RunnerHarness

@@ -21,12 +21,12 @@ from peerd.runtime.observability.events import (
     StorageConditionEnded,
     StorageConditionFound,
 )
-from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
+from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.files.checks import postpone_check
-from peerd.store.files.disk_counts import read_counts
+from peerd.store.files.disks import read_counts
 from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import depths, disks, file_checks, nodes
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.depths import write_depths
 from peerd.store.statistics.steps import SAMPLE, TEN_MINUTES
 from tests.store.file_steps import GIGABYTE, Catalogue

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import now
 
 
 class Endpoint(NamedTuple):

@@ -14,8 +14,7 @@ from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import QueueClient
 from peerd.gateway.operation_queue import OperationQueue
 from peerd.gateway.operations import StoreQuery
-from peerd.store.outcomes.recording import ClaimId
-from peerd.store.outcomes.touch import claims_of_process
+from peerd.store.outcomes.recording import ClaimId, claims_of_process
 
 EVERY: Final = 60.0
 """Seconds between two comparisons."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from peerd.domain.bulk import BulkAction
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, EventBus
-from peerd.store.bulk.chunks import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
+from peerd.store.bulk.acting import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
 from peerd.store.connection.database import DatabaseThreads
 
 MARGIN: Final = 0.002

@@ -25,10 +25,10 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.manager.walks import SeriesWalk
 from peerd.runtime.observability.events import ComponentFailed, EventBus, QueueBacklogEnded, QueueBacklogFound
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.alerts.reading import open_conditions
+from peerd.store.alerts import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.late_queues import LateQueue, find_late_queues
 from peerd.store.maintenance.due import DueMaintenance
+from peerd.store.queue_states import LateQueue, find_late_queues
 from peerd.store.statistics.depths import QueueDepth, roll_up_depths, sample_depths, write_depths
 from peerd.store.statistics.rollup import purge_depths
 from peerd.store.statistics.steps import HOUR, SAMPLE, TEN_MINUTES

@@ -22,9 +22,9 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.storage.conditions import StorageCondition, read_conditions
-from peerd.store.alerts.reading import open_conditions
+from peerd.store.alerts import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.files.disk_counts import count_copies, write_counts
+from peerd.store.files.disks import count_copies, write_counts
 from peerd.store.maintenance.due import DueMaintenance
 
 SAMPLE_EVERY: Final = 15.0

@@ -12,7 +12,7 @@ from peerd.domain.errors import InvalidFilter
 from peerd.domain.quoting import Masker, quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.alerts.reading import AlertFilter, AlertPage, AlertRecord, list_alerts
+from peerd.store.alerts import AlertFilter, AlertPage, AlertRecord, list_alerts
 
 MAX_PAGE = 1_000
 

@@ -20,8 +20,7 @@ from peerd.domain.errors import NotPermitted
 from peerd.domain.quoting import ALWAYS_MASKED, Masker, quoted
 from peerd.domain.task import NAME_LIMIT, Call
 from peerd.store.access import audit
-from peerd.store.access.audit import NewAuditEntry, write_entry
-from peerd.store.access.states import State
+from peerd.store.access.audit import NewAuditEntry, State, write_entry
 
 MOST_CHARACTERS: Final = 4_000
 """Of the JSON text of arguments, and of a state."""

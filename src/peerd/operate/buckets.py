@@ -9,8 +9,8 @@ from peerd.domain.files import DEFAULT_CLASS, MAX_COPIES, FileClass
 from peerd.domain.units import parse_size
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.access.states import bucket_state, file_class_state
-from peerd.store.files import buckets, classes, usage
+from peerd.store.access.audit import bucket_state, file_class_state
+from peerd.store.files import buckets, disks, usage
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.usage import BucketUsage
 
@@ -90,7 +90,7 @@ class FileClassOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[FileClasses]:
         """All classes by name; there is always one that is called default."""
-        return Query("read", classes.list_classes)
+        return Query("read", disks.list_classes)
 
     @operation
     def set(
@@ -123,7 +123,7 @@ class FileClassOperations(OperationGroup[Mode]):
             FileClassInUse: a bucket or a file has it.
         """
         kept = validation.text("class", name)
-        return Query("run", classes.remove_class, kept).acting_on("file class", kept, file_class_state, kept)
+        return Query("run", disks.remove_class, kept).acting_on("file class", kept, file_class_state, kept)
 
 
 def _quota(quota: int | str | None) -> int | None:
@@ -136,5 +136,5 @@ def _quota(quota: int | str | None) -> int | None:
 
 
 def _set_class(connection: Connection, wanted: FileClass) -> FileClass:
-    classes.set_class(connection, wanted)
+    disks.set_class(connection, wanted)
     return wanted

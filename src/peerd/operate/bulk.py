@@ -16,11 +16,10 @@ from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.task_filter import TaskFilter
 from peerd.operate.visible_tasks import mask_task, require_readable
-from peerd.store.access.states import bulk_state
+from peerd.store.access.audit import bulk_state
 from peerd.store.bulk import rows
-from peerd.store.bulk.chunks import carry_out_chunk
-from peerd.store.bulk.creating import create_bulk
-from peerd.store.bulk.selection import PREVIEW_TIME, preview_bulk
+from peerd.store.bulk.acting import carry_out_chunk
+from peerd.store.bulk.creating import PREVIEW_TIME, create_bulk, preview_bulk
 from peerd.store.nodes.processes import is_role_alive
 from peerd.store.tasks.rows import BATCH
 

@@ -15,11 +15,11 @@ from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.storage.checking import read_disk_view
 from peerd.storage.overview import count_last_copies
 from peerd.storage.placement.balance import Balance
-from peerd.store.access.states import State, disk_state
+from peerd.store.access.audit import State, disk_state
 from peerd.store.files import disks, usage
-from peerd.store.files.rebalance import REBALANCE, begin_rebalance, stop_rebalance
 from peerd.store.files.risks import FileCount
 from peerd.store.files.usage import DiskCopies
+from peerd.store.files.walks import REBALANCE, begin_rebalance, stop_rebalance
 from peerd.store.nodes.nodes import get_node_id
 
 Disks = list[DiskCopies]

@@ -21,11 +21,11 @@ from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
 from peerd.runtime.tracing.enqueue_span import EnqueueSpan, begin_enqueue_span
-from peerd.store.access.states import State
-from peerd.store.connection.caller_session import utc_session
+from peerd.store.access.audit import State
 from peerd.store.connection.database_errors import is_missing_table
-from peerd.store.enqueue import enqueue, idempotency
-from peerd.store.schema.revisions import newest
+from peerd.store.connection.mysql import utc_session
+from peerd.store.enqueue import enqueue
+from peerd.store.schema.migrate import newest
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
@@ -202,7 +202,7 @@ def _enqueue_alone(connection: Connection, new: NewTask, find_task: FindTask, sp
 
 
 def _enqueue_once(connection: Connection, key: str, new: list[NewTask], find_task: FindTask, owner: str) -> Jobs:
-    written = idempotency.enqueue_once(connection, key, new, owner=owner)
+    written = enqueue.enqueue_once(connection, key, new, owner=owner)
     return [Job(one.id, one.created, find_task) for one in written]
 
 

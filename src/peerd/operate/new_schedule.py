@@ -11,7 +11,7 @@ from peerd.domain.schedule import Misfire, Overlap, Schedule
 from peerd.domain.task import check_text
 from peerd.domain.units import parse_duration
 from peerd.operate.request import json_text
-from peerd.store.stored_schedules import check_storable
+from peerd.store.schedules import check_storable
 
 ScheduleType = Literal["cluster", "worker"]
 """The types that a schedule may have that was created at run time."""

@@ -21,10 +21,9 @@ from peerd.operate.node_requests import (
     wait_seconds,
 )
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
-from peerd.store.access.states import node_state
+from peerd.store.access.audit import node_state
 from peerd.store.nodes import nodes, processes, requests
-from peerd.store.nodes.loads import NodeLoad, read_loads
-from peerd.store.nodes.nodes import Node
+from peerd.store.nodes.nodes import Node, NodeLoad, read_loads
 from peerd.store.nodes.processes import ProcessRecord
 from peerd.store.nodes.requests import NodeRequest
 from peerd.store.tasks.failed_attempts import tasks_lost_with_processes

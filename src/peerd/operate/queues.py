@@ -16,7 +16,7 @@ from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import jobs, queue_states, queues
-from peerd.store.access.states import limit_state, queue_state
+from peerd.store.access.audit import limit_state, queue_state
 from peerd.store.limits import definitions
 from peerd.store.limits.definitions import LimitState
 from peerd.store.nodes.known_handlers import read_misfit

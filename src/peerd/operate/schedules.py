@@ -18,11 +18,10 @@ from peerd.operate.new_schedule import ScheduleFields, build_schedule
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
-from peerd.store.access.states import schedule_state, stored_schedule_state
+from peerd.store.access.audit import schedule_state, stored_schedule_state
 from peerd.store.nodes.nodes import list_nodes
 from peerd.store.schedule_runs import ScheduleRun
-from peerd.store.schedules import CLUSTER_ROW, ScheduleRow
-from peerd.store.stored_schedules import delete_schedule, insert_schedule, list_stored_names
+from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, delete_schedule, insert_schedule, list_stored_names
 
 MAX_RUNS = 10_000
 MAX_ARGUMENTS_BYTES = 64 * 1024

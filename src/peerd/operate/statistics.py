@@ -24,8 +24,8 @@ from peerd.operate.figures import AttemptFigures, ErrorGroups, Overview, SeriesP
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.overview import read_overview
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import now
 from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, latest_counts, list_depths
 from peerd.store.statistics.reading import (
     MOST_GROUPS,

@@ -36,12 +36,11 @@ from peerd.operate.visible_tasks import (
     read_recent,
     require_readable,
 )
-from peerd.store.access.states import task_state
-from peerd.store.tasks import actions, read
-from peerd.store.tasks.line_search import LineFilter, LineSearch
-from peerd.store.tasks.log_lines import LastLines, LogPage
+from peerd.store.access.audit import task_state
+from peerd.store.tasks import actions, pages
+from peerd.store.tasks.counts import find_task_process
+from peerd.store.tasks.log_lines import LastLines, LineFilter, LineSearch, LogPage
 from peerd.store.tasks.pages import TaskPage
-from peerd.store.tasks.processes import find_task_process
 
 TaskList = list[Task]
 Attempts = list[Attempt]
@@ -238,7 +237,7 @@ class TaskOperations(OperationGroup[Mode]):
     @operation(in_queues=True)
     def counts(self) -> Query[dict[Status, int]]:
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
-        return Query("read", read.count_tasks, self._actor.queues)
+        return Query("read", pages.count_tasks, self._actor.queues)
 
     @operation(needs=Right.VIEW, in_queues=True)
     def stack(self, task_id: int, *, timeout: str | float = 20.0) -> Query[TaskStack]:

@@ -14,7 +14,7 @@ from peerd.domain.task import NAME_LIMIT, check_text
 from peerd.operate import passwords
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.access import users
-from peerd.store.access.states import user_state
+from peerd.store.access.audit import user_state
 from peerd.store.access.users import User
 
 UserList = list[User]

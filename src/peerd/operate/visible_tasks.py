@@ -17,10 +17,18 @@ from peerd.domain.log_line import LogCursor, TaskLogLine
 from peerd.domain.quoting import Masker
 from peerd.domain.task import Attempt, Task
 from peerd.operate.task_filter import TaskFilter
-from peerd.store.tasks import pages, read
+from peerd.store.tasks import pages
 from peerd.store.tasks.filters import TaskConditions, resolve_filter
-from peerd.store.tasks.line_search import LineFilter, LineSearch, search_lines
-from peerd.store.tasks.log_lines import LastLines, LogPage, has_ended_long_ago, read_last_lines, read_lines
+from peerd.store.tasks.log_lines import (
+    LastLines,
+    LineFilter,
+    LineSearch,
+    LogPage,
+    has_ended_long_ago,
+    read_last_lines,
+    read_lines,
+    search_lines,
+)
 from peerd.store.tasks.pages import TaskPage
 
 
@@ -90,7 +98,7 @@ def read_recent(connection: Connection, scope: TaskScope, ids: list[int], *, lim
 
 def find_visible(connection: Connection, scope: TaskScope, task_id: int) -> Task | None:
     """A task, if the actor may see it."""
-    task = read.find_task(connection, task_id)
+    task = pages.find_task(connection, task_id)
     return None if task is None or not scope.covers(task) else scope.shown(task)
 
 
@@ -105,7 +113,7 @@ def get_visible(connection: Connection, scope: TaskScope, task_id: int) -> Task:
 def read_attempts(connection: Connection, scope: TaskScope, task_id: int) -> list[Attempt]:
     """The attempts of a task; raises `TaskNotFound`."""
     get_visible(connection, scope, task_id)
-    found = read.list_attempts(connection, task_id)
+    found = pages.list_attempts(connection, task_id)
     return found if scope.masker is None else [_mask_attempt(attempt, scope.masker) for attempt in found]
 
 

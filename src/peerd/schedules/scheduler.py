@@ -27,8 +27,15 @@ from peerd.store import schedules as stored
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes.nodes import get_node_id
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
-from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, ScheduleSnapshot, clock_node_id
-from peerd.store.stored_schedules import StoredSchedulesState, declare_stored_schedule, read_stored_schedules
+from peerd.store.schedules import (
+    CLUSTER_ROW,
+    ScheduleRow,
+    ScheduleSnapshot,
+    StoredSchedulesState,
+    clock_node_id,
+    declare_stored_schedule,
+    read_stored_schedules,
+)
 
 T = TypeVar("T")
 

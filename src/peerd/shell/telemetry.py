@@ -11,7 +11,7 @@ from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.connection.database import Database
-from peerd.store.connection.database_metrics import DatabaseMetrics
+from peerd.store.connection.outages import DatabaseMetrics
 
 
 class ProcessTelemetry:

@@ -37,7 +37,7 @@ from peerd.store.files.checks import (
 from peerd.store.files.copies import forget_copies, plan_copies, plan_removals
 from peerd.store.files.disks import read_disks
 from peerd.store.files.versions import discard_staged
-from peerd.store.tasks.unfinished import unfinished_among
+from peerd.store.tasks.counts import unfinished_among
 
 QUEUE: Final = "storage"
 COPY: Final = "copy"

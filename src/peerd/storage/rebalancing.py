@@ -17,7 +17,7 @@ from peerd.storage.checking import LOW_PRIORITY, enqueue_copies
 from peerd.storage.placement.balance import Balance, Movable, choose_moves
 from peerd.storage.placement.brake import DiskView
 from peerd.store.files.checks import read_copies, read_files_to_check
-from peerd.store.files.rebalance import (
+from peerd.store.files.walks import (
     files_at_rest,
     has_moves_underway,
     hold_for_move,

@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
 from peerd.store.schema.lanes import quarantined_lane
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
-from peerd.store.tasks.index_walk import Values, entries_behind, pending_section
+from peerd.store.tasks.pages import Values, entries_behind, pending_section
 from peerd.store.upserts import insert_if_absent
 
 

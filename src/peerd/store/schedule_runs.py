@@ -22,8 +22,8 @@ from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Sched
 from peerd.domain.task import NewTask
 from peerd.runtime.tracing.enqueue_span import begin_enqueue_span
 from peerd.store.enqueue.enqueue import enqueue
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import BATCH
 
 MAX_ERROR_LENGTH: Final = 8192

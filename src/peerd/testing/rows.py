@@ -17,7 +17,7 @@ from peerd.store.nodes.processes import register_process
 from peerd.store.outcomes.recording import database_now
 from peerd.store.schema.tables import attempts, processes, tasks, unique_keys
 from peerd.store.statements import new_token
-from peerd.store.tasks.read import get_task
+from peerd.store.tasks.pages import get_task
 
 MOMENT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """The default time of rows."""

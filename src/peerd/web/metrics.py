@@ -28,7 +28,7 @@ from peerd.operate.client import AioClient
 from peerd.operate.diagnostics.finding import Finding, Level, Verdict, verdict_on
 from peerd.storage.checking import COPY, QUEUE, REMOVE, VERIFY
 from peerd.storage.overview import DiskCondition, StorageOverview
-from peerd.store.alerts.reading import AlertRecord
+from peerd.store.alerts import AlertRecord
 from peerd.store.files.risks import RISKS
 from peerd.store.nodes.nodes import Node
 from peerd.store.nodes.processes import ProcessRecord

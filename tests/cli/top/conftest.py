@@ -15,9 +15,8 @@ from peerd import Client
 from peerd.cli.top.application import TopApplication
 from peerd.domain.alert import AlertReport
 from peerd.domain.outcome import Done, Failed
-from peerd.store.alerts.recording import ReportAge, record_alert
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import write_lines
+from peerd.store.alerts import ReportAge, record_alert
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from peerd.testing import eventually_async
 from tests.unit.operate.claiming_process import ClaimingProcess
 

@@ -15,7 +15,7 @@ from peerd.cli.top import reading
 from peerd.cli.top.task_screen import TaskScreen
 from peerd.domain.alert import AlertReport
 from peerd.domain.outcome import Done, Failed
-from peerd.store.alerts.recording import ReportAge, record_alert
+from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.tasks import pages
 from tests.cli.top.conftest import LARGE, SMALL, WITHIN, Top, opened_top, write_line
 from tests.unit.operate.claiming_process import ClaimingProcess

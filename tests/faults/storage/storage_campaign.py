@@ -23,8 +23,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.files import CopyState, FileState
 from peerd.domain.lifecycle import FINISHED
 from peerd.storage.placement.decision import FileHealth
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
+from peerd.store.schema.types import now, seconds_from_now
 from tests.faults import history
 from tests.faults.fault_injector import FaultInjector
 from tests.faults.proxy import ProxyThread

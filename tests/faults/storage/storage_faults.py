@@ -24,8 +24,8 @@ import sqlalchemy as sa
 from peerd.domain.files import CopyState, DiskState
 from peerd.store.connection.database import Database
 from peerd.store.files.disks import set_disk_state
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import file_checks, tasks
+from peerd.store.schema.types import now
 from tests.faults.fault_injector import FaultInjector, recorded_fault
 from tests.faults.nodes import ProcessHandle
 from tests.faults.process_faults import is_writable, kill, signal_all

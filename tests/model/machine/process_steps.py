@@ -11,9 +11,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
 from peerd.store.maintenance import rescue
-from peerd.store.outcomes import complete, touch
-from peerd.store.outcomes.recording import ClaimId
-from peerd.store.outcomes.touch import TaskProgress
+from peerd.store.outcomes import complete, recording
+from peerd.store.outcomes.recording import ClaimId, TaskProgress
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from tests.model.database_clock import DELAYS
@@ -97,11 +96,11 @@ class ProcessSteps(ModelMachine):
         claims = self._pick_some(indexes)
         if with_progress:
             reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
-            lost = self.run(touch.report_progress, reports).refused
+            lost = self.run(recording.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
             self.same(keys(lost), process_rules.report_progress(self.state, told))
         else:
-            lost = self.run(touch.touch, {claim.held for claim in claims})
+            lost = self.run(recording.touch, {claim.held for claim in claims})
             self.same(keys(lost), process_rules.touch(self.state, [claim.key for claim in claims]))
 
     @rule(indexes=claim_indexes, result=st.sampled_from([None, '{"a": 1}']), times=st.integers(1, 2))

@@ -21,8 +21,8 @@ from botocore.exceptions import ClientError
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.s3.checksums import new_checksum
 from peerd.storage.s3_front import exchange, uploads
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
 from tests.storage.breaking import nowhere, serve_at
 from tests.storage.nodes import ServedNode

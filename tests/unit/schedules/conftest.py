@@ -22,8 +22,8 @@ from peerd.store import schedule_runs, schedules
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import schedules as table
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async
 from tests.unit.schedules import functions
 from tests.unit.schedules.functions import CALLS, GATES

@@ -14,7 +14,7 @@ from peerd.schedules.scheduler import SchedulesComponent
 from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import claim_run
 from peerd.store.schedules import list_schedule_rows
-from peerd.store.tasks import read
+from peerd.store.tasks import pages
 from peerd.testing import eventually_async
 from tests.unit.schedules import functions
 from tests.unit.schedules.conftest import SILENCE, schedule
@@ -64,7 +64,7 @@ async def test_a_tick_waits_for_a_process_that_could_run_it_unless_it_enqueues_a
     await fake.until("waiting")
     fake.make_due("tasks")
     [_, run] = await fake.until("waiting", "enqueued")
-    task = fake.database.read(read.get_task, run.task_id)
+    task = fake.database.read(pages.get_task, run.task_id)
     assert (task.queue, task.name, task.json) == ("q", "t", {"a": 1})
     fake.add_worker("w")
     await fake.until("done", "enqueued")

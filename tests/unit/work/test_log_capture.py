@@ -16,7 +16,7 @@ from peerd import Context, Queue
 from peerd.domain.log_line import LINE_LIMIT
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_output import configure_logging
-from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import LoggedLine
 from peerd.testing import make_task
 from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
 from peerd.work.attempts.attempt_outcome import TimeLimits

@@ -20,7 +20,7 @@ from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.alerts.recording import ReportAge, end_condition, record_alert
+from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.connection.database import Database, DatabaseThreads
 
 COMPONENT: Final = "alert rows"

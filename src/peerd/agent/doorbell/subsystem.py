@@ -49,7 +49,7 @@ from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.maintenance.due import NextDue
 from peerd.store.nodes.nodes import find_node
 from peerd.store.outcomes.recording import database_now
-from peerd.store.stored_schedules import StoredSchedulesState
+from peerd.store.schedules import StoredSchedulesState
 
 COMPONENT_NAMES: Final = ("doorbell", "stager")
 WAKE_UP_EVERY: Final = 0.005

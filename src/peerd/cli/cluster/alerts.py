@@ -16,7 +16,7 @@ from peerd.cli.output.formatting import first_line, sanitize
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from peerd.cli.project.alert_hooks import test_hooks
 from peerd.domain.alert import AlertState
-from peerd.store.alerts.reading import AlertRecord
+from peerd.store.alerts import AlertRecord
 
 app = new_app("List alerts, and test the hooks that deliver them.")
 

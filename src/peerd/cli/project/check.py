@@ -23,9 +23,8 @@ from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
 from peerd.config.settings import GatewaySettings, WebSettings, WorkerSettings
 from peerd.operate.client import Client
-from peerd.store.connection.engines import with_driver
-from peerd.store.schema.migrate import find_schema_version, newest
-from peerd.store.schema.revisions import SchemaVersion
+from peerd.store.connection.database import with_driver
+from peerd.store.schema.migrate import SchemaVersion, find_schema_version, newest
 
 app = new_app()
 

@@ -15,7 +15,7 @@ from peerd.cli.project.check_report import ConfigReport
 from peerd.config import Settings
 from peerd.config.address import is_sqlite
 from peerd.config.problems import KeyPath
-from peerd.store.connection.engines import with_driver
+from peerd.store.connection.database import with_driver
 
 
 def check_writable_paths(settings: Settings, report: ConfigReport) -> None:

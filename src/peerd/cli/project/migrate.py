@@ -6,8 +6,7 @@ from rich.text import Text
 
 from peerd.cli.command import command, new_app
 from peerd.cli.context import CommandContext
-from peerd.store.schema.migrate import find_schema_version, migrate, newest
-from peerd.store.schema.revisions import SchemaVersion
+from peerd.store.schema.migrate import SchemaVersion, find_schema_version, migrate, newest
 
 app = new_app()
 

@@ -14,9 +14,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.operate.figures import AttemptFigures, Overview
-from peerd.store.alerts.reading import AlertRecord
-from peerd.store.nodes.loads import NodeLoad
-from peerd.store.nodes.nodes import Node
+from peerd.store.alerts import AlertRecord
+from peerd.store.nodes.nodes import Node, NodeLoad
 from peerd.store.queue_states import QueueState
 
 MOST_TASKS: Final = 200

@@ -29,11 +29,11 @@ from peerd.operate.diagnostics.waiting import (
     why_tasks_wait,
 )
 from peerd.operate.figures import QueueFigures
-from peerd.store.alerts.reading import AlertFilter, AlertRecord, list_alerts
+from peerd.store.alerts import AlertFilter, AlertRecord, list_alerts
 from peerd.store.nodes.nodes import Node
-from peerd.store.schema.revisions import read_schema_version
-from peerd.store.schema.sql_clock import seconds_from_now
+from peerd.store.schema.migrate import read_schema_version
 from peerd.store.schema.tables import alerts, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.reading import BucketFilter, sum_buckets
 from peerd.store.statistics.steps import MINUTE, tiles
 from peerd.store.tasks.conditions import by_index, is_closing_as, is_working

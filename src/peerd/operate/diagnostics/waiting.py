@@ -17,11 +17,10 @@ from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.access.audit import DONE, AuditFilter, list_entries
 from peerd.store.limits.definitions import LimitState, list_limits
 from peerd.store.nodes.known_handlers import count_unknown_handlers
-from peerd.store.nodes.loads import NodeLoad, read_serving_loads
-from peerd.store.nodes.nodes import Node, list_nodes
+from peerd.store.nodes.nodes import Node, NodeLoad, list_nodes, read_serving_loads
 from peerd.store.queues import QueueBacklog, has_jobs_of_clients, known_queues, measure_backlog, pending_nodes
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import queues, tasks
+from peerd.store.schema.types import now
 from peerd.store.tasks.conditions import aside_order, by_index, is_aside
 
 MAX_COUNTED: Final = 1_000

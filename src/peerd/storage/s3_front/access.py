@@ -16,7 +16,7 @@ from peerd.storage.s3.errors import S3AccessDenied
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import S3RequestParser
 from peerd.storage.s3.signature import SignatureVerifier, VerifiedSignature
-from peerd.store.files.access_keys import USE_NOTED_EVERY, find_access_key, note_use
+from peerd.store.files.buckets import USE_NOTED_EVERY, find_access_key, note_use
 
 _KEY_ID: Final = re.compile(r"[A-Z0-9]{1,20}")
 

@@ -35,8 +35,7 @@ from peerd.storage.server.sending import next_pieces, send_pieces
 from peerd.storage.serving import FileReading, find_digest
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.copies import Source
-from peerd.store.files.listing import MAX_PAGE, list_files
-from peerd.store.files.lookup import find_with_sources
+from peerd.store.files.listing import MAX_PAGE, find_with_sources, list_files
 from peerd.store.files.versions import Condition, delete_file, move_file
 
 METADATA: Final = "x-peerd-meta-"

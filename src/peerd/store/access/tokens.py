@@ -18,9 +18,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Right
 from peerd.domain.errors import TokenNotFound
-from peerd.store.access.sessions import WRITTEN_EVERY, digest
-from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.access.logins import WRITTEN_EVERY, digest
 from peerd.store.schema.tables import api_tokens
+from peerd.store.schema.types import now, seconds_from_now
 
 FORM: Final = re.compile(r"peerd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 RIGHTS: Final = msgspec.json.Decoder(frozenset[Right])

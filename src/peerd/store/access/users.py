@@ -11,9 +11,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Role
 from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
-from peerd.store.access.sessions import delete_sessions_of
-from peerd.store.schema.sql_clock import now
+from peerd.store.access.logins import delete_sessions_of
 from peerd.store.schema.tables import users
+from peerd.store.schema.types import now
 from peerd.store.upserts import insert_new
 
 

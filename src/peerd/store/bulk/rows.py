@@ -23,8 +23,8 @@ from peerd.domain.bulk import (
     encode_action,
 )
 from peerd.domain.errors import BulkActionHasEnded, BulkActionNotFound, InvalidFilter
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import bulk_actions
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import BATCH, to_whole_number
 
 BULK: Final = bulk_actions.c

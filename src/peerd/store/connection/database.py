@@ -16,10 +16,10 @@ from functools import partial
 from itertools import count
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, TypeVarTuple
 
-from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.exc import DBAPIError, NoSuchModuleError
 
-from peerd.config.address import hosts_of
+from peerd.config.address import hosts_of, normalise_url
 from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseRefused,
@@ -30,12 +30,12 @@ from peerd.domain.errors import (
 )
 from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
-from peerd.store.connection import database_errors
-from peerd.store.connection.engines import open_engines, with_driver
+from peerd.store.connection import database_errors, mysql, postgresql, sqlite
 from peerd.store.connection.mysql import may_lag
-from peerd.store.connection.pools import OpenedConnections, was_idle, without_liveness_check
+from peerd.store.connection.pools import Engines, OpenedConnections, was_idle, without_liveness_check
 from peerd.store.connection.postgresql import SETTINGS, transaction_with_settings
 from peerd.store.connection.sqlite import TURN, SqliteTransactions, writer_lock_of
+from peerd.store.schema.types import is_mariadb
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,6 +53,8 @@ _OUTCOMES: Final[dict[type[PeerdError], str]] = {
     DatabaseBusy: "busy",
     RowLocked: "locked",
 }
+MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 19), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
+"""They have SKIP LOCKED, stored generated columns, and RETURNING where it is used."""
 
 
 class DatabaseObserver(Protocol):
@@ -357,3 +359,66 @@ class DatabaseThreads:
 
     async def _call(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+
+# ---------------------------------------------------------------- engines
+
+
+def with_driver(url: str | URL) -> URL:
+    """A database's URL with the driver that peerd uses.
+
+    Raises:
+        UnsupportedDatabase: peerd does not support this database.
+
+    >>> str(with_driver("postgres://peerd@db/peerd"))
+    'postgresql+psycopg://peerd@db/peerd'
+    """
+    text = url.render_as_string(hide_password=False) if isinstance(url, URL) else url
+    try:
+        return make_url(normalise_url(text))
+    except ValueError as error:
+        raise UnsupportedDatabase(str(error)) from None
+
+
+def open_engines(url: URL, pool_size: int, *, response_timeout: int | None = None) -> Engines:
+    """The engines for a URL. Nothing connects yet.
+
+    Args:
+        url: from `with_driver`.
+        pool_size: connections that all engines together keep.
+        response_timeout: seconds that a statement on MySQL may take, `RESPONSE_TIMEOUT` by default. On PostgreSQL,
+            TCP keepalives detect a lost server, however long a statement takes.
+
+    Raises:
+        UnsupportedDatabase: its driver is not installed; the error names the extra to install.
+    """
+    try:
+        match url.get_backend_name():
+            case "mysql" | "mariadb":
+                return mysql.open_engines(url, pool_size, response_timeout=response_timeout)
+            case "postgresql":
+                return postgresql.open_engines(url, pool_size)
+            case _:
+                return sqlite.open_engines(url, pool_size)
+    except (ImportError, NoSuchModuleError) as error:
+        extra = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
+        raise UnsupportedDatabase(
+            f"the driver for {url.drivername} is missing ({error}): pip install 'peerd[{extra}]'"
+        ) from error
+
+
+def require_version(connection: Connection) -> None:
+    """Check the version of the database.
+
+    Raises:
+        UnsupportedDatabase: it is too old; the error says which version is needed.
+    """
+    dialect = connection.dialect
+    name = "mariadb" if is_mariadb(dialect) else dialect.name
+    found = getattr(dialect, "server_version_info", None)
+    if name == "sqlite":
+        text = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+        found = tuple(int(part) for part in text.split("."))
+    if found is not None and found[:3] < MINIMUM_VERSIONS[name]:
+        needed, given = (".".join(str(part) for part in parts) for parts in (MINIMUM_VERSIONS[name], found))
+        raise UnsupportedDatabase(f"{name} {given} is too old: peerd needs {needed} or later")

@@ -13,11 +13,12 @@ is opened, and before the few operations that begin with `wait_for_sync`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError
@@ -270,3 +271,39 @@ def _query_value(cursor: Any, query: str) -> str | None:
     cursor.execute(query)
     row = cursor.fetchone()
     return None if row is None else str(row[1])
+
+
+# ---------------------------------------------------------------- caller session
+
+
+@contextmanager
+def utc_session(connection: Connection) -> Iterator[None]:
+    """Set the session's time zone to UTC, so that written timestamps are unambiguous, and restore it afterwards.
+
+    Only on MySQL, which reads a TIMESTAMP in the session's zone; elsewhere the value carries its zone.
+    """
+    if connection.dialect.name not in MYSQL:
+        yield
+        return
+    zone = connection.execute(sa.text("SELECT @@session.time_zone")).scalar_one()
+    connection.execute(sa.text("SET SESSION time_zone = '+00:00'"))
+    restore = sa.text("SET SESSION time_zone = :zone")
+    try:
+        yield
+    except BaseException:
+        with suppress(DBAPIError):  # the first error is the one to raise
+            connection.execute(restore, {"zone": zone})
+        raise
+    connection.execute(restore, {"zone": zone})
+
+
+def reads_latest_commits(connection: Connection) -> bool:
+    """Whether a plain read sees the latest commits: not in a caller's REPEATABLE READ on MySQL.
+
+    PostgreSQL and SQLite refuse a write that is based on an older snapshot.
+    """
+    if connection.dialect.name not in MYSQL:
+        return True
+    names = "'tx_isolation', 'transaction_isolation'"  # MariaDB's and MySQL's
+    level = connection.execute(sa.text(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({names})")).first()
+    return level is not None and level[1] in ("READ-COMMITTED", "READ-UNCOMMITTED")

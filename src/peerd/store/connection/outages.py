@@ -1,16 +1,19 @@
-"""Outages of the database: reported once at the begin and once at the end, and waited out with a growing pause."""
+"""Outages of the database, reported once at the begin and once at the end, and measures of its operations."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, TypeVar
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
+from peerd.runtime.metrics.registry import MetricsRegistry
+from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, EventBus
+from peerd.store.connection.database import Database
 
 T = TypeVar("T")
 
@@ -69,3 +72,33 @@ class OutageTracker:
             else:
                 self.found()
                 return result
+
+
+# ---------------------------------------------------------------- database metrics
+
+
+class DatabaseMetrics:
+    """Counts in a registry what a database does."""
+
+    def __init__(self, database: Database, metrics: MetricsRegistry) -> None:
+        self._database = database
+        self._metrics = metrics
+        metrics.add_source(self._connections)
+        database.observer = self
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        """Count an operation."""
+        self._metrics.observe("peerd_database_operation_seconds", seconds, outcome)
+
+    def repeated(self) -> None:
+        """Count a repetition."""
+        self._metrics.count("peerd_database_retries_total")
+
+    def _connections(self) -> Iterable[Sample]:
+        pools: list[Any] = [engine.pool for engine in self._database.engines.distinct()]
+        counted = [pool for pool in pools if hasattr(pool, "checkedout") and hasattr(pool, "checkedin")]
+        for state, count in (
+            ("in_use", sum(pool.checkedout() for pool in counted)),
+            ("idle", sum(pool.checkedin() for pool in counted)),
+        ):
+            yield Sample("peerd_database_connections", (state,), count)

@@ -1,29 +1,40 @@
-"""Enqueuing: write tasks, one or many, in peerd's own transaction or in the caller's."""
+"""Enqueuing: write tasks, one or many, in peerd's own transaction or in the caller's, and with an idempotency key once.
+
+A request that was cut off may have been carried out. Repeated with its idempotency key, it enqueues nothing again and
+gets the first answer. The key's row is written in the transaction of the enqueue; a competitor with the same key waits
+for the end of that transaction, and finds the answer, or, after a rollback, no row.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from hashlib import blake2b
+from itertools import groupby
 from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import InvalidTask, NodeNotFound
+from peerd.domain.errors import IdempotencyKeyReused, InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import unique_keys
 from peerd.store.enqueue.insert import insert_many, insert_one
-from peerd.store.schema.tables import nodes
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.tables import idempotency_keys, nodes
+from peerd.store.schema.types import MYSQL, seconds_from_now
 from peerd.store.statements import DriverConnection, new_token
 from peerd.store.tasks.rows import batches
+from peerd.store.upserts import insert_if_absent
 
 ROWS_IN_AN_INSERT: Final = 1000
 ESCAPED_BYTES: Final = (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a")
 """Bytes before which the drivers of MySQL send a backslash."""
 ALWAYS_ACCEPTED: Final = 500 * 1024
 """Bytes of a body that every server accepts: max_allowed_packet is at least 1 MiB where it was not made smaller."""
+KEEP: Final = 86_400.0
+"""Seconds for which an answer is kept, as HTTP APIs commonly do."""
+KEY: Final = ("id",)
 
 
 class Enqueued(msgspec.Struct, frozen=True):
@@ -131,3 +142,73 @@ def _node_ids(connection: Connection, names: set[str]) -> dict[str, int]:
     for name in sorted(names - set(known)):
         raise NodeNotFound(name, sorted(known))
     return {name: known[name] for name in names}
+
+
+# ---------------------------------------------------------------- idempotency
+
+
+def enqueue_once(connection: Connection, key: str, new: Sequence[NewTask], *, owner: str = "") -> list[Enqueued]:
+    """Write tasks in the caller's transaction, unless a request with this key has done so.
+
+    Args:
+        connection: in a transaction of its own.
+        key: chosen by the client; any text.
+        new: the tasks.
+        owner: of the key; the same text is another key for another owner.
+
+    Raises:
+        IdempotencyKeyReused: the key came with other tasks before.
+    """
+    untraced = [msgspec.structs.replace(one, trace_context=None) for one in new]  # each repetition has its own span
+    own = {
+        "id": _digest([owner, key] if owner else key),
+        "request": _digest(untraced),
+        "token": new_token(),
+    }
+    insert_if_absent(connection, idempotency_keys, [own], key=KEY)
+    is_key = idempotency_keys.c.id == own["id"]
+    columns = (idempotency_keys.c.token, idempotency_keys.c.request, idempotency_keys.c.answer)
+    row = connection.execute(sa.select(*columns).where(is_key).with_for_update()).one()
+    if row.request != own["request"]:
+        raise IdempotencyKeyReused(key)
+    if row.token != own["token"]:
+        return msgspec.json.decode(row.answer, type=list[Enqueued])
+    written = enqueue_many(connection, list(new))
+    answer = msgspec.json.encode(written).decode()
+    connection.execute(sa.update(idempotency_keys).where(is_key).values(answer=answer))
+    return written
+
+
+def purge_idempotency_keys(connection: Connection, limit: int) -> int:
+    """Delete keys that are older than a day."""
+    old = idempotency_keys.c.created_at <= seconds_from_now(-KEEP)
+    first = sa.select(idempotency_keys.c.id).where(old).order_by(idempotency_keys.c.created_at).limit(limit)
+    ids = sorted(connection.execute(first.with_for_update(skip_locked=True)).scalars())
+    return connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.id.in_(ids))).rowcount if ids else 0
+
+
+def _digest(value: object) -> str:
+    return blake2b(msgspec.json.encode(value), digest_size=16).hexdigest()
+
+
+# ---------------------------------------------------------------- putting
+
+
+def put(connection: Connection, new: Sequence[NewTask]) -> list[Enqueued]:
+    """Write jobs; the results are in their order.
+
+    Jobs that follow one another, without unique keys and with the same kinds of times, are one statement; so ids rise
+    in the order of the jobs. A job whose unique key is taken is not written: its result is the job that has the key,
+    and says that it was not created.
+
+    Raises:
+        NodeNotFound: see `enqueue`; nothing is written then.
+        InvalidTask: a body is larger than the server takes.
+    """
+    if len(new) == 1 and is_one_statement(new[0]):
+        return [enqueue_one(connection, new[0])]
+    return [one for _, alike in groupby(new, _given_times) for one in enqueue_many(connection, list(alike))]
+
+
+def _given_times(new: NewTask) -> tuple[bool, ...]:
+    return tuple(time is not None for time in (new.start_at, new.start_in, new.finish_at, new.finish_in))

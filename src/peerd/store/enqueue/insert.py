@@ -25,9 +25,8 @@ from sqlalchemy.engine import Connection, Dialect
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import DEFAULT_PRIORITY, NewTask
 from peerd.store.connection.mysql import IS_MEMBER
-from peerd.store.schema.sql_clock import moment, now, seconds_from_now
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import Instant
+from peerd.store.schema.types import Instant, moment, now, seconds_from_now
 from peerd.store.statements import NAMED_PLACEHOLDER, CompiledStatement, DriverConnection, new_token
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.tasks.rows import status_literal

@@ -15,9 +15,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.task import Task
-from peerd.store.connection.caller_session import reads_latest_commits
-from peerd.store.schema.sql_clock import now, seconds_from_now
+from peerd.store.connection.mysql import reads_latest_commits
 from peerd.store.schema.tables import tasks, unique_keys
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import new_token
 from peerd.store.tasks.conditions import select_by_id
 from peerd.store.upserts import insert_if_absent

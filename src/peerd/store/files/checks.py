@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.files import DEFAULT_CLASS, Copy, CopyState, FileClass, FileNeeds, FileState
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_checks, file_chunks, file_classes, file_copies, files
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.upserts import insert_new
 
 BATCH: Final = 500

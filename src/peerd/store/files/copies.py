@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.store.files.checks import BATCH, request_checks
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_chunks, file_copies, file_upload_parts, file_uploads, files, nodes
+from peerd.store.schema.types import now
 from peerd.store.upserts import insert_new
 
 MOST_COUNTED: Final = 10_000

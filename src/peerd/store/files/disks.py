@@ -1,8 +1,14 @@
-"""Disks in the catalogue: which there are, what their nodes report of them, and what is promised to them."""
+"""Disks in the catalogue: their reports, their counts of copies, what is promised to them, and the classes of files.
+
+One manager counts the copies of each disk by state for the whole cluster, and all others read its result. Counting
+reads the entries of one disk in the index `file_copies_disk`, and no rows. It takes longer the more copies the disk
+has; so it is not done for each page that is shown or metric that is scraped.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -11,10 +17,19 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
-from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
-from peerd.store.schema.sql_clock import now, seconds_from_now
-from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
+from peerd.domain.file_errors import DiskHasCopies, DiskNotFound, FileClassInUse, FileClassNotFound, InvalidFile
+from peerd.domain.files import DEFAULT_CLASS, CopyState, Disk, DiskKind, DiskState, FileClass, check_class_name
+from peerd.store.schema.tables import (
+    disk_counts,
+    disks,
+    file_buckets,
+    file_classes,
+    file_cluster,
+    file_copies,
+    files,
+    nodes,
+)
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import to_number, to_whole_number
 from peerd.store.upserts import insert_new
 
@@ -26,6 +41,8 @@ SILENT_AFTER = 10.0
 """Seconds without a report after which a node that cannot use a disk says why."""
 FOREVER_SILENT = 1e9
 """Seconds of silence of a disk that was never reported."""
+_OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.address}
+CLASS_COLUMNS = tuple(file_classes.c[field] for field in FileClass.__struct_fields__)
 
 
 class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +95,6 @@ class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-_OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.address}
 ROW_COLUMNS = tuple(
     _OF_NODE[field].label(field) if field in _OF_NODE else disks.c[field] for field in DiskRow.__struct_fields__
 )
@@ -280,3 +296,123 @@ def remove_disk(connection: Connection, number: int) -> None:
         raise DiskHasCopies(number, copies)
     connection.execute(sa.delete(disk_counts).where(disk_counts.c.disk_id == number))
     connection.execute(sa.delete(disks).where(disks.c.id == number))
+
+
+# ---------------------------------------------------------------- disk counts
+
+
+class DiskCount(msgspec.Struct, frozen=True, kw_only=True):
+    """The copies of one state on a disk, when they were counted last.
+
+    Attributes:
+        copies: how many.
+        bytes: of them.
+        examined: how many of them the present round of verification has passed.
+        counted_at: by the database's clock.
+    """
+
+    copies: int
+    bytes: int
+    examined: int
+    counted_at: datetime
+
+
+def count_copies(connection: Connection, disk_id: int) -> list[dict[str, Any]]:
+    """Count the copies of a disk, by state, as `write_counts` takes them."""
+    scrubbed_to = connection.execute(sa.select(disks.c.scrubbed_to).where(disks.c.id == disk_id)).scalar()
+    is_examined = file_copies.c.file_id <= (-1 if scrubbed_to is None else scrubbed_to)
+    counted = (
+        sa.select(
+            file_copies.c.state,
+            sa.func.count().label("copies"),
+            sa.func.coalesce(sa.func.sum(file_copies.c.size), 0).label("bytes"),
+            sa.func.coalesce(sa.func.sum(sa.case((is_examined, 1), else_=0)), 0).label("examined"),
+        )
+        .where(file_copies.c.disk_id == disk_id)
+        .group_by(file_copies.c.state)
+    )
+    return [
+        {name: str(value) if name == "state" else int(value) for name, value in row.items()}
+        for row in connection.execute(counted).mappings()
+    ]
+
+
+def write_counts(connection: Connection, disk_id: int, counts: list[dict[str, Any]]) -> None:
+    """Replace the counts of a disk."""
+    connection.execute(sa.delete(disk_counts).where(disk_counts.c.disk_id == disk_id))
+    present = connection.execute(sa.select(now())).scalar_one()
+    rows = [{"disk_id": disk_id, "counted_at": present, **count} for count in counts]
+    if not any(row["state"] == "stored" for row in rows):  # so that it shows that the disk was counted
+        empty = {"state": "stored", "copies": 0, "bytes": 0, "examined": 0}
+        rows.append({"disk_id": disk_id, "counted_at": present, **empty})
+    connection.execute(sa.insert(disk_counts), rows)
+
+
+def read_counts(connection: Connection) -> dict[int, dict[str, DiskCount]]:
+    """The counts of all disks, by disk and state."""
+    found: dict[int, dict[str, DiskCount]] = defaultdict(dict)
+    for row in connection.execute(sa.select(disk_counts)):
+        count = DiskCount(copies=row.copies, bytes=row.bytes, examined=row.examined, counted_at=row.counted_at)
+        found[row.disk_id][str(row.state)] = count
+    return dict(found)
+
+
+# ---------------------------------------------------------------- classes
+
+
+def list_classes(connection: Connection) -> list[FileClass]:
+    """All classes by name; `default` is there without a row, too."""
+    found = {DEFAULT_CLASS: FileClass(name=DEFAULT_CLASS)}
+    for row in connection.execute(sa.select(*CLASS_COLUMNS)).mappings():
+        found[row["name"]] = FileClass(**row)
+    return [found[name] for name in sorted(found)]
+
+
+def get_class(connection: Connection, name: str) -> FileClass:
+    """The class of this name.
+
+    Raises:
+        FileClassNotFound: there is none.
+    """
+    row = connection.execute(sa.select(*CLASS_COLUMNS).where(file_classes.c.name == name)).mappings().first()
+    if row is not None:
+        return FileClass(**row)
+    if name == DEFAULT_CLASS:
+        return FileClass(name=DEFAULT_CLASS)
+    raise FileClassNotFound(name, [one.name for one in list_classes(connection)])
+
+
+def set_class(connection: Connection, wanted: FileClass) -> None:
+    """Create a class, or change one; files that have it are checked by `peerd files fsck`.
+
+    Raises:
+        InvalidFile: its name or one of its numbers is wrong.
+    """
+    check_class_name(wanted.name)
+    if problem := wanted.problem():
+        raise InvalidFile("class", problem)
+    values: dict[str, Any] = {
+        "copies": wanted.copies,
+        "durable": wanted.durable,
+        "zones": wanted.zones,
+        "object_copies": wanted.object_copies,
+    }
+    connection.execute(insert_new(file_classes, connection.dialect.name).values(name=wanted.name, **values))
+    connection.execute(sa.update(file_classes).where(file_classes.c.name == wanted.name).values(**values))
+
+
+def remove_class(connection: Connection, name: str) -> None:
+    """Remove a class that neither a bucket nor a file has; `default` gets its first values again.
+
+    Raises:
+        FileClassNotFound: there is none.
+        FileClassInUse: something has it.
+    """
+    get_class(connection, name)
+    if name != DEFAULT_CLASS:
+        of_buckets = sa.select(file_buckets.c.name).where(file_buckets.c.class_name == name).limit(1)
+        if (bucket := connection.execute(of_buckets).scalar()) is not None:
+            raise FileClassInUse(name, f"the bucket {bucket!r}")
+        if connection.execute(sa.select(files.c.id).where(files.c.class_name == name).limit(1)).first() is not None:
+            raise FileClassInUse(name, "files")
+    connection.execute(sa.delete(file_classes).where(file_classes.c.name == name))

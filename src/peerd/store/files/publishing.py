@@ -32,8 +32,8 @@ from peerd.store.files.versions import (
     select_files,
     to_file,
 )
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_chunks, file_copies, files
+from peerd.store.schema.types import now, seconds_from_now
 
 MAX_PUTS: Final = 500
 _IDS: Final[sa.BindParameter[Any]] = sa.bindparam("ids", expanding=True)

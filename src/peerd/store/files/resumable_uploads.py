@@ -23,8 +23,8 @@ from peerd.domain.files import StoredFile, check_key
 from peerd.store.files.buckets import Bucket, bucket_usage, get_bucket, hold_bucket
 from peerd.store.files.uploads import MAX_PAGE, bytes_of_uploads, find_completed_upload
 from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file, get_version
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import file_buckets, file_upload_parts, file_uploads
+from peerd.store.schema.types import now
 
 _CONTENT: Final = re.compile("[0-9a-f]{16}")
 """What is kept of a completed upload: the id of its content, and of one of S3 an ETag, which has other digits."""

@@ -17,8 +17,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, FileState
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, count_checks
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import file_buckets, file_checks, file_copies, files
+from peerd.store.schema.types import seconds_from_now
 
 NOT_DECIDED: Final = "unchecked"
 """The health of a file of which it is not decided yet what it needs."""

@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.file_errors import BucketNotFound, UploadGone
 from peerd.domain.files import DiskState, check_key
 from peerd.store.files.buckets import Bucket, hold_bucket
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import disks, file_buckets, file_completed_uploads, file_upload_parts, file_uploads
+from peerd.store.schema.types import now, seconds_from_now
 
 MAX_PAGE: Final = 1000
 

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.files import CopyState
 from peerd.store.files.buckets import Bucket, list_buckets
 from peerd.store.files.disks import DiskRow, list_disks
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import disks, file_copies, file_usage, files, nodes
+from peerd.store.schema.types import now
 from peerd.store.tasks.rows import to_whole_number
 
 

@@ -20,8 +20,8 @@ from peerd.domain.file_errors import FileConditionFailed, FileMissing
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
 from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold_bucket
 from peerd.store.files.checks import request_checks
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, files
+from peerd.store.schema.types import now, seconds_from_now
 
 PUBLISH_TRIES: Final = 10
 """Of a put, where others of the same new key are faster."""

@@ -7,14 +7,23 @@ Ready is pending; delayed is scheduled, failure or waiting; reserved is working;
 are no jobs.
 """
 
-from peerd.store.jobs.fill import count_unfinished_up_to
+from peerd.store.enqueue.enqueue import put
 from peerd.store.jobs.held import bury, delete_held, release, release_all, touch_reservations
 from peerd.store.jobs.kicking import KickedPart, delete_free, kick, kick_job, kick_part
 from peerd.store.jobs.pauses import pause_state, pause_tube
-from peerd.store.jobs.peeking import peek, peek_buried, peek_delayed, peek_ready
-from peerd.store.jobs.putting import put
 from peerd.store.jobs.reserving import reserve, reserve_by_id
-from peerd.store.jobs.statistics import cluster_counts, has_jobs, job_statistics, tube_counts, tubes_with_jobs
+from peerd.store.jobs.statistics import (
+    cluster_counts,
+    count_unfinished_up_to,
+    has_jobs,
+    job_statistics,
+    peek,
+    peek_buried,
+    peek_delayed,
+    peek_ready,
+    tube_counts,
+    tubes_with_jobs,
+)
 from peerd.store.jobs.types import (
     Bury,
     FoundJob,

@@ -24,9 +24,8 @@ from peerd.store.jobs.reserving import bounded_ttr
 from peerd.store.jobs.types import Bury, Release, ReleaseCounter
 from peerd.store.outcomes.complete import complete
 from peerd.store.outcomes.recording import ClaimId
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, new_token
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import BATCH, batches, raised, status_literal, values_of_release

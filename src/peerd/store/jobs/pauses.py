@@ -9,8 +9,8 @@ from peerd.domain.task import delay_until_start
 from peerd.store.jobs.statistics import whole_seconds_left
 from peerd.store.jobs.types import TubePause
 from peerd.store.queues import pause, resume
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import queues
+from peerd.store.schema.types import now
 
 
 def pause_tube(connection: Connection, queue: str, seconds: int) -> None:

@@ -29,9 +29,8 @@ from peerd.domain.task import LARGEST_CLIENT_SECONDS
 from peerd.store.jobs.types import ReservedJob
 from peerd.store.limits.turns import take_turn, take_turn_for
 from peerd.store.schema.lanes import all_lanes
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import (
     CompiledStatement,
     DriverConnection,

@@ -1,4 +1,4 @@
-"""Figures of jobs and tubes. All of it only reads.
+"""Looking at jobs without reserving them, and figures of jobs and tubes. All of it only reads.
 
 Counts are made by walking through the jobs of a tube in an index: of a million, that takes a tenth of a second, and
 whoever asks often keeps the result for a while.
@@ -12,16 +12,18 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import Status
-from peerd.store.jobs.types import URGENT_ABOVE, JobState, JobStatistics, TubeCounts
-from peerd.store.schema.sql_clock import now
+from peerd.domain.lifecycle import FINISHED, Status
+from peerd.store.jobs.kicking import select_aside
+from peerd.store.jobs.reserving import to_bytes
+from peerd.store.jobs.types import URGENT_ABOVE, FoundJob, JobState, JobStatistics, TubeCounts
 from peerd.store.schema.tables import ASIDE, CLAIM_ORDER, KEYED_CLAIM_ORDER, tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, now
 from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter, run_union
-from peerd.store.take.eligibility import MAX_QUEUES, queue_table
+from peerd.store.take.eligibility import MAX_QUEUES, is_startable, queue_table
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,
@@ -31,6 +33,7 @@ from peerd.store.tasks.conditions import (
     is_aside,
     is_working,
 )
+from peerd.store.tasks.pages import entries_behind, pending_section
 from peerd.store.tasks.rows import batches, to_whole_number
 
 Part = PendingKind | Status
@@ -52,6 +55,8 @@ PENDING_KINDS: Final = (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)
 COUNTERS: Final = ("reserves", "timeouts", "releases", "buries", "kicks")
 TUBES_AT_ONCE: Final = 200
 """Steps through an index in one statement."""
+BODIES: Final = (tasks.c.id, tasks.c.body, tasks.c.body_bytes)
+DELAYED: Final = (Status.SCHEDULED, Status.FAILURE, Status.WAITING)
 
 
 def job_statistics(connection: Connection, job_id: int) -> JobStatistics | None:
@@ -290,3 +295,82 @@ def _first_job(part: Part, queue: Any, *columns: Any) -> sa.Select[Any]:
         condition, index = is_aside(part, queue), "tasks_aside"
     first = sa.select(*columns).where(condition).order_by(*order).limit(sa.literal_column("1"))
     return by_index(first, index)
+
+
+# ---------------------------------------------------------------- peeking
+
+
+def peek(connection: Connection, job_id: int) -> FoundJob | None:
+    """The job of this id, in whatever state; None if there is none, or if it has ended."""
+    if not 0 < job_id < 2**63:
+        return None
+    ended = [str(status) for status in FINISHED]
+    return _found(connection, sa.select(*BODIES).where(tasks.c.id == job_id, tasks.c.status.not_in(ended)))
+
+
+def peek_ready(connection: Connection, queue: str) -> FoundJob | None:
+    """The next job of a tube, paused or not, and on whichever node it may be reserved.
+
+    Among jobs of the same priority, those with limit keys are in the order of their keys.
+    """
+    heads: list[tuple[Any, ...]] = []
+    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
+        section = pending_section(kind, queue)
+        section = msgspec.structs.replace(section, condition=sa.and_(kind.of(queue), is_startable()))
+        lane: tuple[Any, ...] = ()
+        while head := entries_behind(connection, section, lane, 1, tasks.c.lane, *CLAIM_ORDER):
+            lane = head[0][:1]
+            heads.append(head[0][1:])
+    return peek(connection, int(min(heads)[-1])) if heads else None
+
+
+def peek_delayed(connection: Connection, queue: str) -> FoundJob | None:
+    """The delayed job of a tube that is ready soonest."""
+    heads = [select_aside(status, queue, tasks.c.due_at, *BODIES, limit=1) for status in DELAYED]
+    rows = [row for head in heads for row in connection.execute(head).all()]
+    first = min(rows, key=lambda row: (row.due_at, row.id), default=None)
+    return None if first is None else _to_found(first[1:])
+
+
+def peek_buried(connection: Connection, queue: str) -> FoundJob | None:
+    """The job of a tube that was buried first."""
+    return _found(connection, select_aside(Status.BURIED, queue, *BODIES, limit=1))
+
+
+def _found(connection: Connection, statement: sa.Select[Any]) -> FoundJob | None:
+    row = connection.execute(statement).first()
+    return None if row is None else _to_found(row)
+
+
+def _to_found(row: Sequence[Any]) -> FoundJob:
+    task_id, body, body_bytes = row
+    return FoundJob(task_id, to_bytes(body, body_bytes))
+
+
+# ---------------------------------------------------------------- fill
+
+
+def count_unfinished_up_to(connection: Connection, queue: str, most: int) -> int:
+    """The number of tasks of a queue that have not ended; ``most`` if there are so many or more.
+
+    It reads at most ``most`` entries of each of the indexes that have unfinished tasks by their queue, and those of the
+    running tasks of all queues, however large the table is. See `peerd.gateway.queue_capacity` for asking often.
+    """
+    return int(connection.execute(_count_statement(), {"queue": queue, "most": most}).scalar_one())
+
+
+@lru_cache(maxsize=1)
+def _count_statement() -> sa.Select[Any]:
+    queue, most = sa.bindparam("queue", type_=sa.Text()), sa.bindparam("most", type_=sa.Integer())
+    one: sa.Label[int] = sa.literal_column("1", sa.Integer()).label("one")
+    # Ordered as their index, they are read by it: without an order, PostgreSQL may scan the table for the first rows.
+    orders = ((tasks.c.lane, *CLAIM_ORDER), KEYED_CLAIM_ORDER)
+    found = [
+        by_index(sa.select(one).where(kind.of(queue)).order_by(*order), kind.index)
+        for kind, order in zip(PENDING_KINDS, orders, strict=True)
+    ]
+    aside = [sa.select(one).where(is_aside(status, queue)).order_by(*aside_order()) for status in ASIDE_STATUSES]
+    found += [by_index(part, "tasks_aside") for part in aside]
+    found.append(by_index(sa.select(one).where(is_working(), tasks.c.queue == queue), "tasks_claim"))
+    parts = [sa.select(part.limit(most).subquery(f"part_{place}")) for place, part in enumerate(found)]
+    return sa.select(sa.func.count()).select_from(sa.union_all(*parts).limit(most).subquery("unfinished"))

@@ -19,7 +19,7 @@ from peerd.domain.bulk import ACTIVE
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.store.nodes.requests import has_waiting_requests
-from peerd.store.schema.sql_clock import now
+from peerd.store.schedules import StoredSchedulesState, stored_schedules_state
 from peerd.store.schema.tables import (
     bulk_actions,
     disks,
@@ -30,9 +30,9 @@ from peerd.store.schema.tables import (
     tasks,
     unique_keys,
 )
+from peerd.store.schema.types import now
 from peerd.store.statistics.rollup import latest_bucket
 from peerd.store.statistics.steps import MINUTE
-from peerd.store.stored_schedules import StoredSchedulesState, stored_schedules_state
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,

@@ -17,8 +17,8 @@ from peerd.domain.task import Task
 from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import processes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.buckets import LostAttempt, count_lost_attempts
 from peerd.store.tasks.conditions import by_index, is_working, status_is
 from peerd.store.tasks.rows import BATCH, lock_tasks, to_whole_number, update_tasks, values_of_release

@@ -7,7 +7,7 @@ from typing import Any
 from alembic import context
 from alembic.runtime.migration import MigrationContext
 
-from peerd.store.schema.revisions import version_table, write_oldest_compatible
+from peerd.store.schema.migrate import version_table, write_oldest_compatible
 from peerd.store.schema.tables import metadata
 
 

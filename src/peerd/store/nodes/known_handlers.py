@@ -14,8 +14,8 @@ from peerd.domain.known_handlers import KnownHandlers, KnownHandlersSnapshot, fi
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.domain.task import Task
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import attempts, processes, tasks
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.conditions import is_waiting_as
 
 HEARTBEAT_WITHIN: Final = 60.0

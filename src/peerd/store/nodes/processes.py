@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.outcome import truncate
 from peerd.store.nodes.nodes import Node
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import processes, queues
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.upserts import insert_if_absent
 
 

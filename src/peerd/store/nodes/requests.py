@@ -20,8 +20,8 @@ from peerd.domain.node_request import NodeCommand, NodeRequestStatus, command_na
 from peerd.domain.outcome import truncate
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.nodes.nodes import get_node
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import node_requests, nodes
+from peerd.store.schema.types import now, seconds_from_now
 
 MAX_OPEN: Final = 100
 """Requests to one node that wait or run."""

@@ -24,8 +24,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import TaskEvent, target
 from peerd.store.outcomes import recording
 from peerd.store.outcomes.recording import ClaimId, WriteResult, by_lease, claims_where
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import now
 from peerd.store.statements import CompiledStatement, id_in_list
 from peerd.store.tasks.conditions import status_is, update_by_id
 from peerd.store.tasks.rows import batches, lock_available, status_literal

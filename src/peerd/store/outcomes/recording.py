@@ -1,6 +1,7 @@
-"""The holder's last write where it is not success: the outcome of an attempt.
+"""What the holder of a task writes while it holds it, and at the end where it is not success.
 
-Fenced: it repeats the lease, and the status working. Success is `peerd.store.outcomes.complete`.
+Fenced: each write repeats the lease, and the status working. A touch renews ``checked_at``, and tells which tasks the
+process holds no more. Success is `peerd.store.outcomes.complete`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -25,19 +27,23 @@ from peerd.domain.outcome import (
     truncate,
 )
 from peerd.domain.task import Task
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.tasks.conditions import select_by_id, status_is
+from peerd.store.schema.types import now
+from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is
 from peerd.store.tasks.rows import (
     LARGEST_INTEGER,
     batches,
     by_id_only,
     incremented,
+    lock_available,
     lock_tasks,
     status_literal,
     update_tasks,
 )
 from peerd.store.upserts import insert_if_absent
+
+NOTE_LIMIT: Final = 255
+"""Characters."""
 
 
 class ClaimId(msgspec.Struct, frozen=True):
@@ -192,3 +198,86 @@ def _was_recorded(connection: Connection, process_id: int, held: ClaimId, outcom
         attempts.c.outcome.in_(outcome_labels(outcome)),
     )
     return connection.execute(found).first() is not None
+
+
+# ---------------------------------------------------------------- touch
+
+
+class TaskProgress(msgspec.Struct, frozen=True):
+    """The progress of a task: a fraction from 0 to 1, and a note."""
+
+    fraction: float
+    note: str | None = None
+
+
+def touch(connection: Connection, held: set[ClaimId]) -> set[ClaimId]:
+    """Renew ``checked_at`` of the tasks that this process holds.
+
+    In a transaction of its own. A row that another session has locked is left out: it would delay the others.
+
+    Returns:
+        the claims that it holds no more: canceled, moved, rescued or deleted meanwhile.
+    """
+    return _touch_batches(connection, held, lambda *_: {}).refused
+
+
+def report_progress(connection: Connection, reports: Mapping[ClaimId, TaskProgress]) -> WriteResult:
+    """Write progress and renew ``checked_at``; rows that another session has locked are left out.
+
+    Returns:
+        the claims that this process holds no more, and those whose rows are locked.
+    """
+
+    def values(lease: int, ids: Sequence[int]) -> dict[str, Any]:
+        own = {task_id: reports[ClaimId(task_id, lease)] for task_id in ids}
+        fractions = {task_id: clamp_fraction(progress.fraction) for task_id, progress in own.items()}
+        notes: dict[int, sa.ColumnElement[Any]] = {
+            task_id: sa.literal(None if progress.note is None else truncate(progress.note, NOTE_LIMIT), sa.Text())
+            for task_id, progress in own.items()
+        }
+        return {
+            "progress": sa.case(fractions, value=tasks.c.id, else_=tasks.c.progress),
+            "progress_note": sa.case(notes, value=tasks.c.id, else_=sa.null()),
+        }
+
+    return _touch_batches(connection, reports, values)
+
+
+def claims_of_process(connection: Connection, process_id: int) -> dict[ClaimId, int | None]:
+    """All claims that this process has in the table, with their tokens."""
+    columns = (tasks.c.id, tasks.c.lease, tasks.c.claim_token)
+    statement = sa.select(*columns).where(is_working(), tasks.c.process_id == process_id)
+    rows = connection.execute(by_index(statement, "tasks_claim"))
+    return {ClaimId(row.id, row.lease): row.claim_token for row in rows}
+
+
+def _touch_batches(
+    connection: Connection, claims: Iterable[ClaimId], values: Callable[[int, Sequence[int]], dict[str, Any]]
+) -> WriteResult:
+    result = WriteResult(set(), set())
+    for batch in batches(sorted(claims, key=attrgetter("id"))):
+        for lease, ids in by_lease(batch).items():
+            written = _touch(connection, lease, ids, **values(lease, ids))
+            result.refused.update(written.refused)
+            result.locked.update(written.locked)
+    return result
+
+
+def _touch(connection: Connection, lease: int, ids: Sequence[int], **values: Any) -> WriteResult:
+    available = lock_available(connection, ids, *is_held(lease))
+    written = update_tasks(connection, available, *is_held(lease), checked_at=now(), **values)
+    if written == len(ids):
+        return WriteResult(set(), set())
+    not_written = set(ids) - set(available) if written == len(available) else ids
+    missing = {ClaimId(task_id, lease) for task_id in not_written}
+    still = still_held(connection, missing)
+    return WriteResult(missing - still, {held for held in still if held.id not in available})
+
+
+def clamp_fraction(fraction: float) -> float:
+    """A fraction as a column of all databases can hold it.
+
+    >>> [clamp_fraction(value) for value in (-1.0, 0.5, 7.0, float("nan"))]
+    [0.0, 0.5, 1.0, 0.0]
+    """
+    return min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0  # noqa: PLR0124 - only NaN is not itself

@@ -1,12 +1,19 @@
-"""Migrating a database to the revision that this version of peerd needs.
+"""Creating the tables, and migrating a database to the revision that this version of peerd needs.
 
-An empty database gets the tables as they are at the newest revision (`peerd.store.schema.create`); tables of an earlier
-version are changed by the revisions since, in `peerd/store/migrations/versions`. `peerd.store.schema.revisions` has the
-history. Every process compares the revision at its start; only one that changes tables loads Alembic, which takes
-longer than all the rest.
+An empty database gets the tables as they are at the newest revision; tables of an earlier version are changed by the
+revisions since, in `peerd/store/migrations/versions`, whose history is here. Every process compares the revision at its
+start; only one that changes tables loads Alembic, which takes longer than all the rest.
 
 The tables are in use meanwhile. So no statement of a migration waits long for a table: on MySQL and PostgreSQL every
 later statement on that table would queue behind it. It fails after `TABLE_LOCK_TIMEOUT`, and is repeated.
+
+A cluster is upgraded node by node, so for a while nodes of two versions share the tables. Each revision names the
+oldest revision whose code can use the tables after it. The migration writes that into the database, where nodes read it
+that are too old to know the revision itself.
+
+A revision that only adds (a table, a nullable column or one with a default, an index) *expands* and names an old one. A
+revision that removes or changes what older code uses *contracts*: it names itself, or the one before it that stopped
+that use, and is not applied while an older node is alive.
 """
 
 from __future__ import annotations
@@ -19,33 +26,23 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import Connection, Dialect
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
 from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
-from peerd.store.connection.database import Database, translated_errors
+from peerd.store.connection.database import Database, require_version, translated_errors
 from peerd.store.connection.database_errors import error_code
-from peerd.store.connection.engines import require_version
 from peerd.store.connection.mysql import is_member
-from peerd.store.schema.create import create_tables
-from peerd.store.schema.revisions import (
-    NODE_ALIVE_WITHIN,
-    SchemaVersion,
-    newest,
-    oldest_compatible_revision,
-    read_schema_version,
-    write_oldest_compatible,
-)
-from peerd.store.schema.sql_clock import seconds_from_now
-from peerd.store.schema.tables import nodes
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.tables import metadata, nodes
+from peerd.store.schema.types import MYSQL, is_on, name_type, seconds_from_now
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["current_revision", "find_schema_version", "migrate", "newest", "require_current_schema", "run_statement"]
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 LOCK_NAME: Final = "concat('peerd_migrate.', left(sha2(database(), 256), 32))"
@@ -63,6 +60,8 @@ GALERA_TRIES: Final = 5
 """A named lock is local to a server of a Galera cluster, so two servers may migrate at once. DDL is applied on all of
 them in one order, and what is applied already is ignored, but the later migration may fail, in many ways (a lost
 connection is one). It is repeated, and then finds nothing to do."""
+NODE_ALIVE_WITHIN: Final = 60.0
+"""Seconds since its last heartbeat for which a node counts as alive before a migration, or the deletion of its row."""
 
 
 def find_schema_version(database: Database) -> SchemaVersion | None:
@@ -247,3 +246,119 @@ def _short_lock_timeouts(connection: Connection) -> Iterator[None]:
             yield
         case _:
             yield  # BEGIN IMMEDIATE has waited
+
+
+# ---------------------------------------------------------------- create
+
+
+def create_tables(connection: Connection) -> None:
+    """Create all tables, and write the revision last: without it, none of them counts.
+
+    DDL is not rolled back on MySQL. So each table is created there by one statement, which makes it whole or not at
+    all, and an interrupted creation can be run again.
+    """
+    for statement in create_statements(connection.dialect):
+        connection.exec_driver_sql(statement)
+    write_newest(connection)
+
+
+def create_statements(dialect: Dialect) -> Iterator[str]:
+    """The SQL that creates all tables and their indexes on a database."""
+    for table in (version_table, *metadata.tables.values()):
+        indexes = sorted((index for index in table.indexes if is_on(dialect, index)), key=lambda index: str(index.name))
+        create_indexes = [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
+        if dialect.name in MYSQL:
+            yield _with_keys(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)), create_indexes)
+        else:
+            yield str(CreateTable(table).compile(dialect=dialect))
+            yield from create_indexes
+
+
+def _with_keys(create_table: str, create_indexes: list[str]) -> str:
+    r"""MySQL's CREATE TABLE with the indexes in it.
+
+    >>> _with_keys("CREATE TABLE t (\n\ta INTEGER\n)ENGINE=InnoDB", ["CREATE UNIQUE INDEX t_a ON t (a)"])
+    'CREATE TABLE t (\n\ta INTEGER,\n\tUNIQUE INDEX t_a (a)\n)ENGINE=InnoDB'
+    """
+    columns, end, options = create_table.rpartition("\n)")
+    keys = []
+    for create_index in create_indexes:
+        name, _, key_columns = create_index.removeprefix("CREATE ").partition(" ON ")
+        keys.append(f"{name} {key_columns[key_columns.index('(') :]}")
+    return ",\n\t".join([columns, *keys]) + end + options
+
+
+# ---------------------------------------------------------------- revisions
+
+
+class Revision(msgspec.Struct, frozen=True):
+    """A change of the tables. ``oldest``: the newest revision known to the oldest code that can use the tables then."""
+
+    number: str
+    oldest: str
+
+
+HISTORY: Final = (
+    Revision("0001", oldest="0001"),  # the tables of 0.1.0
+)
+"""All revisions that this version of peerd knows, in order."""
+
+version_table: Final = sa.Table(
+    "peerd_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.Column("oldest", name_type(32)),
+    sa.PrimaryKeyConstraint("version_num", name="peerd_version_pkc"),
+)
+"""One row; Alembic knows it as a table with ``version_num``. It is not one of the tables that have data."""
+
+
+def newest() -> str:
+    """The revision that this version of peerd needs."""
+    return HISTORY[-1].number
+
+
+def oldest_compatible_revision() -> str:
+    """The newest revision known to the oldest code that may use the tables at `newest`."""
+    return HISTORY[-1].oldest
+
+
+class SchemaVersion(msgspec.Struct, frozen=True):
+    """The revision in a database, and the oldest one whose code may use its tables."""
+
+    revision: str
+    oldest: str
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it must be migrated before this version can use it."""
+        return not self.is_incompatible and self.revision < newest()
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer version of peerd has migrated it and this one may still use it."""
+        return not self.is_incompatible and self.revision > newest()
+
+    @property
+    def is_incompatible(self) -> bool:
+        """Whether this version must not use it: it is newer, and does not allow this version."""
+        return self.oldest > newest()
+
+
+def read_schema_version(connection: Connection) -> SchemaVersion | None:
+    """The schema version of a database; None when it has no tables of peerd, or not all of them yet."""
+    if not sa.inspect(connection).has_table(version_table.name):
+        return None
+    row = connection.execute(sa.select(version_table)).first()
+    return None if row is None else SchemaVersion(row.version_num, row.oldest)
+
+
+def write_newest(connection: Connection) -> None:
+    """Write into a database that its tables are complete, and whose code may use them."""
+    row = {"version_num": newest(), "oldest": oldest_compatible_revision()}
+    connection.execute(sa.insert(version_table).values(row))
+
+
+def write_oldest_compatible(connection: Connection) -> None:
+    """Write which code may use the tables."""
+    connection.execute(sa.update(version_table).values(oldest=oldest_compatible_revision()))

@@ -1,4 +1,4 @@
-"""The tables, which docs/schema.md explains. `peerd.store.schema.create` makes them in an empty database."""
+"""The tables, which docs/schema.md explains. `peerd.store.schema.migrate` makes them in an empty database."""
 
 from __future__ import annotations
 

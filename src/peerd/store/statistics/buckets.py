@@ -20,11 +20,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import BIN_COUNT, OUTCOMES, AttemptTotals, Histogram
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import statistics
-from peerd.store.schema.types import Instant
-from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
-from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.schema.types import Instant, now
+from peerd.store.statistics.steps import MINUTE, bucket_start, placeholder_of, upsert_of_greater
 from peerd.store.tasks.rows import batches, to_whole_number
 from peerd.store.upserts import insert_if_absent
 

@@ -20,12 +20,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.jobs.statistics import unfinished_queues
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import depths, queues
-from peerd.store.schema.types import Instant
-from peerd.store.statistics.greater import placeholder_of, upsert_of_greater
+from peerd.store.schema.types import Instant, now
 from peerd.store.statistics.rollup import RollupStep, find_complete_span
-from peerd.store.statistics.steps import SAMPLE
+from peerd.store.statistics.steps import SAMPLE, placeholder_of, upsert_of_greater
 from peerd.store.tasks import counts
 from peerd.store.tasks.rows import batches
 

@@ -15,8 +15,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.schema.sql_clock import now, seconds_from_now
 from peerd.store.schema.tables import depths, statistics
+from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.reading import sum_buckets
 from peerd.store.statistics.steps import SETTLED_AFTER, Tile, bucket_start

@@ -1,11 +1,17 @@
-"""The steps of time series: the fine one is written, the coarser ones are made of it, and each is kept for its age."""
+"""The steps of time series: the fine one is written, the coarser ones are made of it, and each is kept for its age.
+
+An INSERT keeps the greater values of rows that are there already: numbers that only grow may be written so any number
+of times, late, in any order and by several nodes at once.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import msgspec
+from sqlalchemy.engine import Connection
 
 MINUTE: Final = 60
 TEN_MINUTES: Final = 600
@@ -76,3 +82,31 @@ def step_for(seconds: float) -> int:
     if seconds <= LONGEST_FINE:
         return MINUTE
     return TEN_MINUTES if seconds <= LONGEST_MEDIUM else HOUR
+
+
+# ---------------------------------------------------------------- greater
+
+
+def placeholder_of(connection: Connection) -> str:
+    """How the driver marks a parameter in the text of a statement."""
+    return "?" if connection.dialect.paramstyle == "qmark" else "%s"
+
+
+@lru_cache(maxsize=16)
+def upsert_of_greater(table: str, key: tuple[str, ...], values: tuple[str, ...], dialect: str) -> tuple[str, str]:
+    """The statement's text before and behind its rows. A value that is null gives way to any other.
+
+    >>> upsert_of_greater("t", ("id",), ("n",), "sqlite")[1]
+    'ON CONFLICT (id) DO UPDATE SET n = COALESCE(MAX(t.n, excluded.n), t.n, excluded.n)'
+    """
+    head = f"INSERT INTO {table} ({', '.join((*key, *values))}) VALUES"
+    function = "MAX" if dialect == "sqlite" else "GREATEST"
+
+    def greater(name: str) -> str:
+        old, new = f"{table}.{name}", f"VALUES({name})" if dialect == "mysql" else f"excluded.{name}"
+        return f"{name} = COALESCE({function}({old}, {new}), {old}, {new})"
+
+    kept = ", ".join(greater(name) for name in values)
+    if dialect == "mysql":
+        return head, f"ON DUPLICATE KEY UPDATE {kept}"
+    return head, f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {kept}"

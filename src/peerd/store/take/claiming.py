@@ -35,9 +35,8 @@ from peerd.store.connection.database_errors import is_lock_timeout
 from peerd.store.connection.mysql import is_member, wait_for_sync
 from peerd.store.limits.turns import take_turn
 from peerd.store.schema.lanes import Lanes, lanes_of_node, quarantined_lanes
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, now
 from peerd.store.statements import (
     CompiledStatement,
     DriverConnection,

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import TaskEvent, sources, target
 from peerd.domain.limit import WHOLE_QUEUE
 from peerd.store.schema.lanes import Lanes
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import CLAIM_ORDER, limits, nodes, queues, tasks
+from peerd.store.schema.types import now
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index, status_is
 from peerd.store.tasks.rows import next_lease, status_literal
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from peerd.store.schema.lanes import Lanes
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
+from peerd.store.schema.types import now
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list
 from peerd.store.take.claimer import MUTEX_PARAMETER, Claimer
 from peerd.store.take.eligibility import LIMIT_PARAMETER, Terms, head_of_lane, is_takeable, lane_table, open_queues

@@ -19,10 +19,10 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.limits.capacity import LimitCapacity
+from peerd.store.limits.definitions import LimitCapacity
 from peerd.store.schema.lanes import quarantined_lanes
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, processes, tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import is_on_duty, is_open, is_startable
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index

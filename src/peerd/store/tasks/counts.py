@@ -6,6 +6,7 @@ time of their end only, so the latest of each status are read, and divided among
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -14,9 +15,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.errors import TaskNotRunning
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.schema.sql_clock import now
-from peerd.store.schema.tables import tasks
+from peerd.store.schema.tables import nodes, processes, tasks
+from peerd.store.schema.types import now
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,
@@ -26,7 +28,8 @@ from peerd.store.tasks.conditions import (
     is_closing_as,
     is_working,
 )
-from peerd.store.tasks.index_walk import Values, entries_behind, pending_section
+from peerd.store.tasks.pages import Values, entries_behind, get_task, pending_section
+from peerd.store.tasks.rows import BATCH
 
 MOST_COUNTED: Final = 10_000
 """Tasks of one queue and status that are counted; and ended tasks of one status, in all queues."""
@@ -111,3 +114,41 @@ def _unfinished_statement() -> sa.Select[Any]:
     parts += [by_index(part, "tasks_aside") for part in aside]
     counts = [sa.select(sa.func.count()).select_from(part.limit(most).subquery()).scalar_subquery() for part in parts]
     return sa.select(*(count.label(f"count_{place}") for place, count in enumerate(counts)))
+
+
+# ---------------------------------------------------------------- unfinished
+
+
+def unfinished_among(connection: Connection, task_ids: Collection[int]) -> set[int]:
+    """Those of the tasks that have not ended; one whose row was purged has."""
+    found: set[int] = set()
+    ids = sorted(task_ids)
+    for first in range(0, len(ids), BATCH):
+        statement = sa.select(tasks.c.id).where(
+            tasks.c.id.in_(ids[first : first + BATCH]), tasks.c.status.not_in([str(status) for status in FINISHED])
+        )
+        found |= set(connection.execute(statement).scalars())
+    return found
+
+
+# ---------------------------------------------------------------- processes
+
+
+def find_task_process(connection: Connection, task_id: int) -> tuple[str, int]:
+    """The name of the node that runs a task, and the process id of the worker process.
+
+    Raises:
+        TaskNotFound: there is no such task.
+        TaskNotRunning: it does not run, or a queue client holds it.
+    """
+    task = get_task(connection, task_id)
+    if task.status is not Status.WORKING:
+        raise TaskNotRunning(task_id, f"it is {task.status}, not working")
+    if task.deadline_at is not None:
+        raise TaskNotRunning(task_id, "a queue client holds it, whose code runs elsewhere")
+    columns = nodes.c.name, processes.c.pid
+    joined = sa.select(*columns).join(processes, processes.c.node_id == nodes.c.id)
+    row = connection.execute(joined.where(processes.c.id == task.process_id)).first()
+    if row is None:
+        raise TaskNotRunning(task_id, "the process that has claimed it is not on record")
+    return row.name, row.pid

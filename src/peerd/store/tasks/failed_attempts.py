@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import CRASH_LABELS, FAILURE_LABELS
 from peerd.domain.lifecycle import Status
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import attempts, tasks
+from peerd.store.schema.types import seconds_from_now
 
 MOST_EXAMINED: Final = 5_000
 """Attempts that one look reads."""

@@ -16,8 +16,8 @@ from peerd.domain.column_condition import ColumnCondition, TimeFromNow, parse_co
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import EARLIEST, LATEST
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.schema.sql_clock import seconds_from_now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.conditions import status_is
 
 COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {

@@ -11,7 +11,12 @@ A page walks entries of that index from its cursor, and reads the rows of some o
 the other conditions of the filter. Where these find little, the walk ends when its time is over; the page says how many
 entries it has examined, and the next one goes on from there.
 
-A cursor is the place of one entry: the values of the index's columns (`peerd.store.tasks.index_walk`).
+A cursor is the place of one entry: the values of the index's columns.
+
+The entries behind one are found span by span, because a comparison of whole rows is a range for PostgreSQL only. In the
+order (a, b, id), behind (1, 2, 3) are first those with a = 1, b = 2, id > 3; then those with a = 1, b > 2; then those
+with a > 1. Each span is one range of the index. A place may have the first columns of the order only: behind (1, 2) is
+what follows the last entry with a = 1 and b = 2, so that a walk can jump from one prefix to the next.
 """
 
 from __future__ import annotations
@@ -28,21 +33,22 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.column_condition import searchable
-from peerd.domain.errors import InvalidFilter
+from peerd.domain.errors import InvalidFilter, TaskNotFound
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.domain.task import EARLIEST, LATEST, Task
-from peerd.store.schema.tables import tasks
+from peerd.domain.task import EARLIEST, LATEST, Attempt, Task
+from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, attempts, tasks
 from peerd.store.schema.types import Instant
 from peerd.store.tasks.conditions import (
     PENDING_WITH_KEY,
     PENDING_WITHOUT_KEY,
+    PendingKind,
+    by_index,
     is_closing_as,
     is_waiting_as,
     is_working,
     select_by_id,
 )
 from peerd.store.tasks.filters import TaskConditions
-from peerd.store.tasks.index_walk import IndexSection, Values, entries_behind, pending_section
 from peerd.store.tasks.rows import BATCH, SMALL_COLUMNS, TASK_COLUMNS, by_id_only, to_task
 
 SEARCH_TIME: Final = 0.08
@@ -51,6 +57,8 @@ FIRST_EXAMINED: Final = 100
 MOST_EXAMINED: Final = 2_000
 """Entries that are examined between two looks at the clock."""
 PRIMARY: Final = "PRIMARY"
+Values = tuple[Any, ...]
+"""Of the columns of an order, or of the first ones of them."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -261,3 +269,99 @@ def _column_value(column: sa.Column[Any], value: int | str) -> Any:
 
 def _digest(wanted: TaskConditions) -> str:
     return blake2b(msgspec.json.encode(wanted), digest_size=6).hexdigest()
+
+
+# ---------------------------------------------------------------- read
+
+
+def find_task(connection: Connection, task_id: int) -> Task | None:
+    """The task of this id, if it is there."""
+    if not 0 < task_id < 2**63:
+        return None
+    row = connection.execute(sa.select(*TASK_COLUMNS).where(tasks.c.id == task_id)).mappings().first()
+    return None if row is None else to_task(row)
+
+
+def get_task(connection: Connection, task_id: int) -> Task:
+    """The task of this id.
+
+    Raises:
+        TaskNotFound: it is not there.
+    """
+    task = find_task(connection, task_id)
+    if task is None:
+        raise TaskNotFound(task_id)
+    return task
+
+
+def list_attempts(connection: Connection, task_id: int) -> list[Attempt]:
+    """The attempts of a task that did not succeed, in their order."""
+    columns = [attempts.c[field] for field in Attempt.__struct_fields__]
+    statement = sa.select(*columns).where(attempts.c.task_id == task_id).order_by(attempts.c.id)
+    return [Attempt(**row) for row in connection.execute(statement).mappings()]
+
+
+def count_tasks(connection: Connection, queues: Collection[str] | None = None) -> dict[Status, int]:
+    """How many tasks there are of each status, in all queues or in these.
+
+    It reads a whole index, or the table: not for every request of a page.
+    """
+    counts = dict.fromkeys(Status, 0)
+    statement = sa.select(tasks.c.status, sa.func.count()).group_by(tasks.c.status)
+    if queues is not None:
+        statement = statement.where(tasks.c.queue.in_(sorted(queues)))
+    for status, count in connection.execute(statement):
+        counts[Status(status)] = count
+    return counts
+
+
+# ---------------------------------------------------------------- index walk
+
+
+class IndexSection(msgspec.Struct, frozen=True):
+    """Entries of an index that meet a condition, in the order of its columns, of which the last one is the id."""
+
+    condition: sa.ColumnElement[bool] | None
+    index: str
+    order: tuple[sa.Column[Any], ...]
+    descending: bool = False
+
+
+def pending_section(kind: PendingKind, queue: str) -> IndexSection:
+    """The pending tasks of a queue and a kind, as claims take them: those for one node behind those for any."""
+    order = KEYED_CLAIM_ORDER if kind is PENDING_WITH_KEY else (tasks.c.lane, *CLAIM_ORDER)
+    return IndexSection(kind.of(queue), kind.index, order)
+
+
+def entries_behind(
+    connection: Connection, section: IndexSection, values: Values, most: int, *columns: sa.ColumnElement[Any]
+) -> list[Values]:
+    """The next entries of a section.
+
+    Args:
+        connection: of any transaction.
+        section: the entries.
+        values: of the entry, or of the prefix, behind which they are; empty: from the beginning.
+        most: entries at the most.
+        columns: what is read; without them, the columns of the order.
+    """
+    direction = sa.desc if section.descending else sa.asc
+    read = sa.select(*(columns or section.order)).order_by(*map(direction, section.order))
+    found: list[Values] = []
+    for span in _spans(section, values):
+        conditions = span if section.condition is None else [section.condition, *span]
+        statement = by_index(read.where(*conditions), section.index).limit(most - len(found))
+        found += [tuple(row) for row in connection.execute(statement)]
+        if len(found) >= most:
+            break
+    return found
+
+
+def _spans(section: IndexSection, values: Values) -> Iterator[list[sa.ColumnElement[bool]]]:
+    """The ranges of an index that are behind an entry, in its order; the whole section if there is no entry."""
+    if not values:
+        yield []
+    for level in reversed(range(len(values))):
+        column, value = section.order[level], values[level]
+        behind = column < value if section.descending else column > value
+        yield [*(column == value for column, value in zip(section.order[:level], values, strict=False)), behind]

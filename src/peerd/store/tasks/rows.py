@@ -11,8 +11,8 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.lifecycle import Status, TaskEvent, target
 from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.task import Task
-from peerd.store.schema.sql_clock import now
 from peerd.store.schema.tables import tasks
+from peerd.store.schema.types import now
 from peerd.store.tasks.conditions import select_by_id, update_by_id
 
 T = TypeVar("T")

@@ -19,12 +19,12 @@ from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.nodes import Node, find_node, heartbeat, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, end_earlier_processes, end_process, register_process
-from peerd.store.outcomes.touch import TaskProgress, report_progress
+from peerd.store.outcomes.recording import TaskProgress, report_progress
 from peerd.store.statements import new_token
 from peerd.store.take.backlog import find_claimable
 from peerd.store.take.claimer import Claimer, ClaimResult
 from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
-from peerd.store.tasks.read import find_task
+from peerd.store.tasks.pages import find_task
 from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.work.attempts.active_attempt import ActiveAttempt, seconds_until_finish

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.alert import AlertKind, AlertState
 from peerd.operate.alerts import MAX_PAGE
-from peerd.store.alerts.reading import AlertRecord
+from peerd.store.alerts import AlertRecord
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import Duration, RequestBody
 from peerd.web.problems import documented

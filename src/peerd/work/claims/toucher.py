@@ -20,8 +20,7 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.maintenance.rescue import release_unknown_claims
 from peerd.store.nodes.processes import heartbeat_process
-from peerd.store.outcomes.recording import ClaimId
-from peerd.store.outcomes.touch import claims_of_process, report_progress, touch
+from peerd.store.outcomes.recording import ClaimId, claims_of_process, report_progress, touch
 from peerd.work.claims.active_claims import ActiveClaims, FoundClaims
 
 PROGRESS_EVERY: Final = 1.0

@@ -18,8 +18,7 @@ import msgspec
 from peerd.domain.log_line import LINE_LIMIT, LOG_LEVELS, LOGGER_LIMIT, bounded_text
 from peerd.domain.task import Task
 from peerd.runtime.process.uncaught_exceptions import exception_text
-from peerd.store.tasks.line_insert import LoggedLine
-from peerd.store.tasks.log_lines import LineRange
+from peerd.store.tasks.log_lines import LineRange, LoggedLine
 from peerd.work.logs.kept_lines import KeptLine, KeptLines
 from peerd.work.logs.line_journal import LineJournal
 

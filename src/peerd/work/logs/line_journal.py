@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from peerd.store.tasks.line_insert import LoggedLine
+from peerd.store.tasks.log_lines import LoggedLine
 
 PREFIX: Final = "lines-"
 """Of the names of the files; the number of the process follows."""

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from peerd.domain.alert import ABOUT_DISKS, OF_STORAGE, AlertKind
 from peerd.domain.errors import InvalidFilter
-from peerd.store.alerts.reading import AlertPage, AlertRecord
+from peerd.store.alerts import AlertPage, AlertRecord
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.subjects import Subject
 
