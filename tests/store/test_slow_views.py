@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
@@ -42,8 +43,9 @@ def forgotten_view(store: Database) -> Iterator[str]:
 
 def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected]:
     events: list[Event] = []
-    monitor = DatabaseHealthMonitor(store, EventBus(events.append))
-    monitor._node = node  # what `start` sets, without its loop
+    monitor = DatabaseHealthMonitor()
+    # what `start` sets, without its loop
+    monitor._shell = Mock(database=store, events=EventBus(events.append), link=Mock(node=node))
     asyncio.run(monitor.examine())
     return [event for event in events if isinstance(event, DatabaseSlowdownDetected)]
 

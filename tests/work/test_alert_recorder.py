@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,17 +35,12 @@ BACK = {"type": "alert", "alert": "recovered", "text": "the database answers aga
 LATE = {"type": "alert", "alert": "backlog", "text": "tasks of video wait", "data": {"queue": "video"}}
 
 
-class Node:
-    """The part of a link that the recorder uses."""
-
-    node = "one"
-
-
 @asynccontextmanager
 async def recording(harness: RunnerHarness) -> AsyncIterator[AlertRecorder]:
     components = ComponentSupervisor(EventBus())
-    recorder = AlertRecorder(harness.database, EventBus(harness.events))
-    await recorder.start(Node(), components)  # type: ignore[arg-type]
+    recorder = AlertRecorder()
+    shell = Mock(link=Mock(node="one"), database=harness.database, events=EventBus(harness.events))
+    await recorder.start(shell, components)
     try:
         yield recorder
     finally:

@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.observability.log_messages import component_ended
-from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_exception
+from peerd.shell.process_shell import ProcessShell
 
 FIRST_PAUSE: Final = 0.2
 MAX_PAUSE: Final = 30.0
@@ -166,7 +166,7 @@ class ComponentSupervisor:
 class Subsystem(Protocol):
     """A feature of the agent beside its own duties, such as the doorbell or the alerts."""
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start its components, after the node's registration; an exception fails the boot."""
         ...
 

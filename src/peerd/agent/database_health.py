@@ -22,8 +22,7 @@ from peerd.runtime.observability.events import (
     Event,
     EventBus,
 )
-from peerd.runtime.process.link import Link
-from peerd.store.connection.database import Database
+from peerd.shell.process_shell import ProcessShell
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
 
@@ -37,14 +36,11 @@ REPORT_AFTER: Final = 15.0
 class DatabaseHealthMonitor(Subsystem):
     """Examines the database once a minute; the first of the active nodes does it for all."""
 
-    database: Database
-    events: EventBus
-
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start examining; SQLite has nothing to examine."""
-        self._node = link.node
+        self._shell = shell
         self._components = components
-        if self.database.name != "sqlite":
+        if shell.database.name != "sqlite":
             components.start("database health", self._examine_periodically)
 
     async def stop(self, grace: float) -> None:
@@ -57,11 +53,11 @@ class DatabaseHealthMonitor(Subsystem):
 
     async def examine(self) -> None:
         try:
-            found = await asyncio.to_thread(self.database.read, _examine_for_node, self._node)
+            found = await asyncio.to_thread(self._shell.database.read, _examine_for_node, self._shell.link.node)
         except DatabaseUnavailable:
             return
         for finding in found:
-            self.events.emit(
+            self._shell.events.emit(
                 DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
             )
 

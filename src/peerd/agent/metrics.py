@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,8 +18,8 @@ from peerd.runtime.metrics.node_metrics import NodeMetrics, page_of
 from peerd.runtime.metrics.reporter import ReportedGrowth
 from peerd.runtime.metrics.samples import Sample, SeriesKey, parse_samples
 from peerd.runtime.observability.attempt_statistics import OTHER
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import METRICS_ACTION, METRICS_REPORT_ACTION, ProcessContext
+from peerd.runtime.process.process_context import METRICS_ACTION, METRICS_REPORT_ACTION
+from peerd.shell.process_shell import ProcessShell
 
 
 class MetricsSwitchedOff(PeerdError, RuntimeError):
@@ -34,8 +33,6 @@ class MetricsSwitchedOff(PeerdError, RuntimeError):
 class MetricsSubsystem(Subsystem):
     """Keeps the metrics of the node."""
 
-    process: Callable[[], ProcessContext]
-    """Gives the agent's process, once that has started."""
     is_on: bool = True
     node: NodeMetrics = field(default_factory=NodeMetrics)
 
@@ -44,14 +41,12 @@ class MetricsSubsystem(Subsystem):
         self._known_pids: frozenset[int] | None = None
         self._pid = 0
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        self._pid = link.pid
-        self._loop = asyncio.get_running_loop()
-        process = self.process()
-        self.metrics = process.metrics
-        process.messenger.on(METRICS_REPORT_ACTION, self._add_report)
-        process.messenger.on(METRICS_ACTION, self._answer)
-        info = Sample("peerd_node_info", (link.node, __version__), 1)
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
+        self._pid = shell.link.pid
+        self.metrics = shell.process.metrics
+        shell.process.messenger.on(METRICS_REPORT_ACTION, self._add_report)
+        shell.process.messenger.on(METRICS_ACTION, self._answer)
+        info = Sample("peerd_node_info", (shell.link.node, __version__), 1)
         self.metrics.add_source(lambda: [info])
 
     def receive(self, message: Mapping[str, Any]) -> None:

@@ -18,11 +18,10 @@ from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.node_request import MAX_RESULT_BYTES, decode_command
 from peerd.domain.pacing import Backoff, TokenBucket
-from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_request_ended
-from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.shell.process_shell import ProcessShell
+from peerd.store.connection.database import DatabaseThreads
 from peerd.store.nodes import requests as stored
 from peerd.store.nodes.requests import NodeRequest
 
@@ -37,11 +36,9 @@ MAX_RUNNING: Final = 8
 class NodeRequestReceiver(Subsystem):
     """The requests to a node, in its agent."""
 
-    database: Database
     incarnation: str
-    executor: Callable[[Link], RequestExecutor]
-    """Makes what carries out requests, once the agent's process exists."""
-    events: EventBus
+    executor: Callable[[ProcessShell], RequestExecutor]
+    """Makes what carries out requests."""
 
     def __post_init__(self) -> None:
         self._wake_event = asyncio.Event()
@@ -49,10 +46,11 @@ class NodeRequestReceiver(Subsystem):
         self._fruitless_looks = TokenBucket(*FRUITLESS_LOOKS)
         self._components: ComponentSupervisor | None = None
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start looking for requests."""
-        self._threads = DatabaseThreads(self.database, threads=1)
-        self._executor = self.executor(link)
+        self._threads = DatabaseThreads(shell.database, threads=1)
+        self._events = shell.events
+        self._executor = self.executor(shell)
         self._components = components
         components.start(COMPONENT, self._run)
 
@@ -131,7 +129,7 @@ class NodeRequestReceiver(Subsystem):
         except Exception as failed:  # noqa: BLE001 - the requester learns of it, and the agent goes on
             error = describe_exception(failed)
         await self._write(stored.finish_request, request.id, result=result if error is None else None, error=error)
-        self.events.emit(node_request_ended(request.id, request.command, request.requested_by, error))
+        self._events.emit(node_request_ended(request.id, request.command, request.requested_by, error))
 
     async def _write(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         """Write to the row, however long the database is away."""

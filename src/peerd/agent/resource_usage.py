@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -16,10 +16,13 @@ import psutil
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.units import format_size
-from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import LIMITS_ACTION
+from peerd.shell.process_shell import ProcessShell
 
 ROLES_WITH_LIMITS: Final = ("worker", "web", "gateway")
 """Roles of processes that can be asked for their limits."""
+LIMITS_REQUEST_TIMEOUT: Final = 2.0
+"""Seconds that a worker has to answer with its limits; the request is repeated."""
 SAMPLE_EVERY: Final = 5.0
 """Seconds between two samples."""
 CONSECUTIVE_SAMPLES: Final = 3
@@ -52,8 +55,6 @@ class ExceededLimit(NamedTuple):
 class ResourceMonitor(Subsystem):
     """Samples all processes of the node with their descendants, such as the ffmpeg of a worker."""
 
-    request_limits: Callable[[int], Awaitable[Any]]
-    """Gives the limits of a worker, by its process id; after a failure it is called again."""
     limits_by_kind: Mapping[str, UsageLimits] = field(default_factory=dict)
     """Limits of other programs, which cannot be asked."""
     every: float = SAMPLE_EVERY
@@ -65,8 +66,8 @@ class ResourceMonitor(Subsystem):
         self._roles: dict[int, str] = {}
         self._limits: dict[int, UsageLimits] = {}
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        self._link = link
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
+        self._link, self._messenger = shell.link, shell.process.messenger
         self._components = components
         components.start("resource usage", self._sample_periodically)
 
@@ -101,7 +102,8 @@ class ResourceMonitor(Subsystem):
         """Ask each worker once for its limits, which its code may set too."""
         self._limits = {pid: limits for pid, limits in self._limits.items() if pid in roles}
         unknown = [pid for pid, role in roles.items() if role in ROLES_WITH_LIMITS and pid not in self._limits]
-        answers = await asyncio.gather(*map(self.request_limits, unknown), return_exceptions=True)
+        requests = [self._messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT) for pid in unknown]
+        answers = await asyncio.gather(*requests, return_exceptions=True)
         for pid, answer in zip(unknown, answers, strict=True):
             if isinstance(answer, dict):
                 self._limits[pid] = UsageLimits(answer.get("memory"), answer.get("cpu"))

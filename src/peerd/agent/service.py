@@ -88,7 +88,7 @@ class AgentService(Service):
         self._start_own_components(shell)
         try:
             for subsystem in self.subsystems:
-                await subsystem.start(shell.link, self._components)
+                await subsystem.start(shell, self._components)
         except BaseException:
             await self.drain(0.0)
             await self.close(0.0)

@@ -11,13 +11,12 @@ from typing import Any, Final
 from peerd.agent.agent import Agent, call_user_function
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import PeerdError
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, guard_tasks_against_exit
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.proxy import SharedClients
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedRegistry
+from peerd.shell.process_shell import ProcessShell
 
 TEAR_DOWN_WITHIN: Final = 5.0
 """Seconds that each piece of a failed setup has to end before the setup is called again."""
@@ -42,8 +41,6 @@ class SetupRunner(Subsystem):
     """What [agent] setup names; None without it."""
     find: Callable[[str], SetupFunction]
     """Imports the function that an entry names; called in a thread."""
-    process: Callable[[], ProcessContext]
-    """Gives the agent's process, once that has started."""
     run_directory: Path
     log: Any
     schedules: ScheduleRegistry
@@ -52,23 +49,23 @@ class SetupRunner(Subsystem):
     def __post_init__(self) -> None:
         self._agent: Agent | None = None
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Open the socket of the shared clients, and run the setup.
 
         Raises:
             SetupFailed: at the first start of the node.
         """
         guard_tasks_against_exit(asyncio.get_running_loop())
-        self._link = link
+        self._shell = shell
         self._components = components
         self._shared_registry = SharedRegistry()
         self._server = SharedServer(self._shared_registry)
-        self.process().find_shared = SharedClients(self._shared_registry)
-        self.process().messenger.on("components", lambda _: components.to_json())
+        shell.process.find_shared = SharedClients(self._shared_registry)
+        shell.process.messenger.on("components", lambda _: components.to_json())
         components.start("shared clients", lambda: self._server.run(self.run_directory))
         if self.entry is None:
             self._shared_registry.mark_complete()
-        elif link.is_replacement:
+        elif shell.link.is_replacement:
             components.start("setup", self._run_setup)
         else:
             await self._run_setup()
@@ -78,7 +75,7 @@ class SetupRunner(Subsystem):
         await self._components.stop(["setup"], within=MIN_STOP_TIME)
         if self._agent is not None:
             await self._agent.tear_down(max(grace, MIN_STOP_TIME))
-        await self.process().finish(grace)
+        await self._shell.process.finish(grace)
         await self._components.stop(["shared clients"], within=MIN_STOP_TIME)
 
     async def _run_setup(self) -> None:
@@ -86,11 +83,11 @@ class SetupRunner(Subsystem):
         await self._tear_down()
         assert self.entry is not None
         self._agent = Agent(
-            self.process(),
+            self._shell.process,
             self._components,
             self._shared_registry,
             log=self.log,
-            generation=self._link.generation,
+            generation=self._shell.link.generation,
             schedules=self.schedules,
         )
         try:

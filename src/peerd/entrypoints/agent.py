@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -27,15 +26,11 @@ from peerd.operate.client import Client
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ErrorHookFailed
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import LIMITS_ACTION, STACK_ACTION, ProcessContext
+from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
 from peerd.shell.process_shell import ProcessShell
 from peerd.shell.telemetry import ProcessTelemetry
-
-LIMITS_REQUEST_TIMEOUT: Final = 2.0
-"""Seconds that a worker has to answer with its limits; the request is repeated."""
 
 
 def agent(payload: Mapping[str, Any]) -> ProcessShell:
@@ -48,27 +43,20 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
         events.listen(statistics)
     telemetry = ProcessTelemetry(settings.telemetry, events, database, statistics=statistics)
     registry = ScheduleRegistry(schedules_for_node(settings))
-
-    def process() -> ProcessContext:
-        return shell.process
-
-    schedules = SchedulesComponent(
-        registry, process, import_object, database, incarnation=incarnation, silence=silence, events=events
-    )
-    requests = NodeRequestReceiver(
-        database, incarnation, lambda link: request_executor(link, settings.node.run_directory, process()), events
-    )
+    schedules = SchedulesComponent(registry, import_object, incarnation=incarnation, silence=silence)
+    requests = NodeRequestReceiver(incarnation, make_request_executor)
     doorbell = DoorbellSubsystem(
-        settings.node,
-        settings.cluster,
-        process,
-        database,
-        incarnation=incarnation,
-        events=events,
-        on_request=requests.wake,
-        on_schedules=schedules.notice_stored,
+        settings.node, settings.cluster, incarnation, on_request=requests.wake, on_schedules=schedules.notice_stored
     )
     events.listen(DoorbellEventListener(doorbell.ring))
+    setup = SetupRunner(
+        settings.agent.setup,
+        find_setup,
+        run_directory=settings.node.run_directory,
+        log=structlog.get_logger(),
+        schedules=registry,
+    )
+    limits = {kind: UsageLimits(*values) for kind, values in payload["limits_of_commands"].items()}
     service = AgentService(
         settings.node,
         settings.logging,
@@ -76,31 +64,20 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
         silence,
         settings.agent.options,
         subsystems=(
-            AlertDispatcher(settings.alerts, settings.project_directory, events),
-            AlertRecorder(database, events),
-            DatabaseHealthMonitor(database, events),
-            SetupRunner(
-                settings.agent.setup,
-                find_setup,
-                process,
-                run_directory=settings.node.run_directory,
-                log=structlog.get_logger(),
-                schedules=registry,
-            ),
-            MetricsSubsystem(process, settings.telemetry.metrics),
+            AlertDispatcher(settings.alerts, settings.project_directory),
+            AlertRecorder(),
+            DatabaseHealthMonitor(),
+            setup,
+            MetricsSubsystem(settings.telemetry.metrics),
             doorbell,
-            ResourceMonitor(
-                lambda pid: process().messenger.request(pid, LIMITS_ACTION, timeout=LIMITS_REQUEST_TIMEOUT),
-                {kind: UsageLimits(*limits) for kind, limits in payload["limits_of_commands"].items()},
-            ),
+            ResourceMonitor(limits),
             schedules,
             requests,
         ),
     )
     client = Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask)
     hook = load_error_hook_if_possible(parts)
-    shell = ProcessShell(service, database, events, client=client, error_hook=hook, attach=telemetry.attach)
-    return shell
+    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=telemetry.attach)
 
 
 def load_error_hook_if_possible(parts: ProcessParts) -> ErrorHook | None:
@@ -112,8 +89,11 @@ def load_error_hook_if_possible(parts: ProcessParts) -> ErrorHook | None:
         return None
 
 
-def request_executor(link: Link, run_directory: Path, process: ProcessContext) -> RequestExecutor:
+def make_request_executor(shell: ProcessShell) -> RequestExecutor:
     """What carries out the requests to this node: by its control socket, and by messages to its processes."""
+    link, messenger = shell.link, shell.process.messenger
+    assert link.run_directory is not None
+    run_directory = link.run_directory
 
     def send_command(command: Mapping[str, object]) -> dict[str, Any]:
         from peerd.supervision.control import control_client  # noqa: PLC0415 - few agents get requests
@@ -125,7 +105,7 @@ def request_executor(link: Link, run_directory: Path, process: ProcessContext) -
 
     async def request_stack(pid: int, data: Mapping[str, object], timeout: float) -> Any:  # noqa: ASYNC109 - passed on
         try:
-            return await process.messenger.request(pid, STACK_ACTION, data, timeout=timeout)
+            return await messenger.request(pid, STACK_ACTION, data, timeout=timeout)
         except RequestFailed as error:
             raise NodeRequestRefused(error.error) from None
 

@@ -17,15 +17,13 @@ from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
 from peerd.runtime.observability.events import EventBus, ScheduleFailed
 from peerd.runtime.observability.log_messages import schedule_ticked
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
+from peerd.shell.process_shell import ProcessShell
 from peerd.store import schedules as stored
-from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.connection.database import DatabaseThreads
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import (
     CLUSTER_ROW,
@@ -58,39 +56,33 @@ class ComponentStarter(Protocol):
 class SchedulesComponent:
     """The schedules of a node, as a component of its agent.
 
-    ``process`` returns the agent's process, once the preceding components have started; ``find`` the object of
-    ``module:name``. Without a heartbeat for ``silence`` seconds another node counts as gone.
+    ``find`` returns the object of ``module:name``. Without a heartbeat for ``silence`` seconds another node counts as
+    gone.
     """
 
     def __init__(
         self,
         registry: ScheduleRegistry,
-        process: Callable[[], ProcessContext],
         find: Callable[[str], object],
-        database: Database,
         *,
         incarnation: str,
         silence: float,
-        events: EventBus,
     ) -> None:
         self._registry = registry
-        self._process = process
         self._find = find
-        self._database = database
         self._incarnation = incarnation
         self._silence = silence
-        self._events = events
         self._ready = asyncio.Event()
         self._scheduler: Scheduler | None = None
         self._stored_state: StoredSchedulesState | None = None
 
-    async def start(self, link: Link, components: ComponentStarter) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentStarter) -> None:
         """Start; ticks are fired when the node is ready."""
         self._components = components
-        registry, events = self._registry, self._events
-        threads = DatabaseThreads(self._database, threads=2)
-        identity = NodeIdentity(await threads.read(get_node_id, link.node), self._incarnation)
-        dispatcher = RunDispatcher(registry, self._process(), threads, identity, events)
+        registry, events = self._registry, shell.events
+        threads = DatabaseThreads(shell.database, threads=2)
+        identity = NodeIdentity(shell.node.id, self._incarnation)
+        dispatcher = RunDispatcher(registry, shell.process, threads, identity, events)
         custom = CustomTriggers(self._find, threads, identity, events)
         scheduler = Scheduler(registry, dispatcher, custom, threads, identity, silence=self._silence, events=events)
         self._scheduler = scheduler

@@ -212,8 +212,8 @@ async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_
             "log": AlertSettings(log=True), "old": AlertSettings(log=True, enabled=False),
         }  # fmt: skip
         components = ComponentSupervisor(e.EventBus())
-        dispatcher = AlertDispatcher(hooks, tmp_path, e.EventBus(events.append))
-        await dispatcher.start(Mock(node="a"), components)
+        dispatcher = AlertDispatcher(hooks, tmp_path)
+        await dispatcher.start(Mock(link=Mock(node="a"), events=e.EventBus(events.append)), components)
         assert components.names == ["alerts chat", "alerts page", "alerts log"]
         dispatcher.receive({"type": "alert", "alert": "crash-loop", "text": "video-1 keeps failing", "slot": "video-1"})
         dispatcher.receive({"type": "ready"})

@@ -19,6 +19,7 @@ from peerd.agent.resource_usage import LimitMonitor, ResourceMonitor, ResourceUs
 from peerd.runtime.observability import events as e
 from peerd.runtime.observability.events import ComponentFailed, Event, EventBus
 from peerd.runtime.observability.log_messages import component_ended
+from peerd.runtime.process.process_context import LIMITS_ACTION
 from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
@@ -157,20 +158,21 @@ async def test_the_master_gets_all_samples_and_requests_to_replace_processes_abo
     components = ComponentSupervisor(EventBus())
     answers: list[Any] = [TimeoutError("busy"), {"memory": 2**20, "cpu": None}]
 
-    async def request_limits(pid: int) -> Any:
+    async def request(pid: int, action: str, **_: float) -> Any:
+        assert action == LIMITS_ACTION
         assert (pid, role) == (parent.pid, "worker"), "another program has the limits of its section"
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monitor = ResourceMonitor(request_limits, {"tunnel": UsageLimits(memory=2**20)}, every=0.01)
+    monitor = ResourceMonitor({"tunnel": UsageLimits(memory=2**20)}, every=0.01)
     monitor.receive({"type": "processes", "processes": [
         {"slot": "tunnel-1", "kind": "tunnel" if role == "command" else "video", "role": role, "pid": parent.pid,
          "generation": 1},
         {"slot": "agent", "kind": "agent", "role": "agent", "pid": os.getpid(), "generation": 1},
     ]})  # fmt: skip
-    await monitor.start(Mock(send=sent.append), components)
+    await monitor.start(Mock(link=Mock(send=sent.append), process=Mock(messenger=Mock(request=request))), components)
     requests = await eventually_async(lambda: [one for one in sent if one["type"] == "replace"])
     assert (requests[0]["pid"], requests[0]["how"]) == (parent.pid, "memory-limit")
     assert "(recycle_memory = 1" in requests[0]["reason"]

@@ -32,7 +32,6 @@ from peerd.doorbell.wake_ups import WakeUpSocket
 from peerd.runtime.messages.addressing import Peer, Target
 from peerd.runtime.messages.messenger import Delivery
 from peerd.runtime.observability.events import Event, EventBus, RingsRejected
-from peerd.store.connection.database import Database
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
 from tests.support.rows import rows
@@ -138,9 +137,8 @@ async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatc
 
 
 async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: Path) -> None:
-    database = Database(f"sqlite:///{tmp_path / 'none.sqlite'}")
     node = NodeSettings(run_directory=tmp_path)
-    doorbell = DoorbellSubsystem(node, ClusterSettings(), Mock(), database, "life", EventBus(), Mock(), Mock())
+    doorbell = DoorbellSubsystem(node, ClusterSettings(), "life", Mock(), Mock())
     sent: list[int] = []
 
     def send_to(pid: int, action: str, _: Any) -> Delivery:
@@ -162,7 +160,6 @@ async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: 
     await eventually_async(lambda: received == [TasksAvailable()])
     wake_up_socket.close()
     doorbell._wake_up_sender.close()
-    database.close()
 
 
 LOCAL, REMOTE = make_url("sqlite:////tmp/peerd.sqlite"), make_url("mysql://peerd@127.0.0.1/peerd")

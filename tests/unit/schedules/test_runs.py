@@ -101,9 +101,8 @@ async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate
 async def test_a_node_that_ends_before_its_schedules_have_begun_has_nothing_to_stop(node: Any) -> None:
     fake = node(schedule())
     component = SchedulesComponent(
-        fake.registry, lambda: fake.agent, functions.find, fake.database,
-        incarnation=fake.identity.incarnation, silence=SILENCE, events=fake.events,
-    )  # fmt: skip
+        fake.registry, functions.find, incarnation=fake.identity.incarnation, silence=SILENCE
+    )
     component.receive({"type": "death", "pid": 1, "cause": {"text": "killed by SIGKILL"}})
     await component.stop(1.0)
     assert fake.emitted == []

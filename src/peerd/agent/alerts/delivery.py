@@ -20,8 +20,8 @@ from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
 from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
 from peerd.runtime.observability.log_messages import alerts_dropped
-from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.shell.process_shell import ProcessShell
 
 MAX_QUEUED: Final = 100
 """Alerts that wait for one hook; beyond it the oldest are dropped."""
@@ -35,23 +35,22 @@ FLUSH_WITHIN: Final = 2.0
 class AlertDispatcher(Subsystem):
     """Offers the master's alerts to each enabled hook; commands are started in the project's folder."""
 
-    def __init__(self, alerts: Mapping[str, AlertSettings], folder: Path, events: EventBus) -> None:
+    def __init__(self, alerts: Mapping[str, AlertSettings], folder: Path) -> None:
         self._settings = {name: settings for name, settings in alerts.items() if settings.enabled}
         self._folder = folder
-        self._events = events
         self._deliveries: dict[str, AlertDelivery] = {}
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start a component for each hook."""
-        self._node = link.node
+        self._node = shell.link.node
         self._components = components
         for name, settings in self._settings.items():
             self._deliveries[f"alerts {name}"] = delivery = AlertDelivery(
                 name,
-                make_hook(settings, self._folder, self._events),
+                make_hook(settings, self._folder, shell.events),
                 frozenset(AlertKind if settings.on is None else settings.on),
                 AlertRateLimiter(settings.at_most),
-                self._events,
+                shell.events,
                 asyncio.get_running_loop().time,
             )
             components.start(f"alerts {name}", delivery.run)

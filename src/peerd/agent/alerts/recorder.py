@@ -17,11 +17,11 @@ from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.alert import AlertReport, reports_of
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
-from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped, EventBus
-from peerd.runtime.process.link import Link
+from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.shell.process_shell import ProcessShell
 from peerd.store.alerts import ReportAge, end_condition, record_alert
-from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.database import DatabaseThreads
 
 COMPONENT: Final = "alert rows"
 MAX_WAITING: Final = 500
@@ -103,17 +103,15 @@ def _merged(earlier: WaitingReport, later: WaitingReport) -> WaitingReport:
 class AlertRecorder(Subsystem):
     """Writes the alerts of a node into their table."""
 
-    def __init__(self, database: Database, events: EventBus) -> None:
-        self._database = database
-        self._events = events
+    def __init__(self) -> None:
         self._buffer = ReportBuffer(MAX_WAITING)
         self._changed = asyncio.Event()
         self._components: ComponentSupervisor | None = None
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start writing."""
-        self._node = link.node
-        self._threads = DatabaseThreads(self._database, threads=1)
+        self._node, self._events = shell.link.node, shell.events
+        self._threads = DatabaseThreads(shell.database, threads=1)
         self._now = asyncio.get_running_loop().time
         self._components = components
         components.start(COMPONENT, self._run)

@@ -41,11 +41,10 @@ from peerd.runtime.messages.addressing import WEB_ROLE
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.metrics.samples import Sample
-from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import cluster_broadcast_failed
-from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
-from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION
+from peerd.shell.process_shell import ProcessShell
+from peerd.store.connection.database import DatabaseThreads
 from peerd.store.maintenance.due import NextDue
 from peerd.store.nodes.nodes import find_node
 from peerd.store.outcomes.recording import database_now
@@ -63,42 +62,37 @@ class DoorbellSubsystem(Subsystem):
 
     node: NodeSettings
     cluster: ClusterSettings
-    process: Callable[[], ProcessContext]
-    """Gives the agent's process, once that has started."""
-    database: Database
     incarnation: str
-    events: EventBus
     on_request: Callable[[], object]
     """Called when a request waits for this node, or may."""
     on_schedules: Callable[[StoredSchedulesState | None], object]
     """Called with the state of the schedules that are in the database; None: it may have changed."""
 
     def __post_init__(self) -> None:
-        self._uses_notify = self.database.name == "postgresql"
-        self._health = DoorbellHealth(
-            "notify" if self._uses_notify else "datagrams", self.events, self._send_status_to_workers
-        )
         self._secret: str | None = None
         self._wake_up_sender = WakeUpSender(self.node.run_directory)
         self._cluster_clock = ClusterClock()
         self._components: ComponentSupervisor | None = None
 
-    async def start(self, link: Link, components: ComponentSupervisor) -> None:
-        self._link = link
-        self._threads = DatabaseThreads(self.database, threads=2)
-        self._messenger: Messenger = self.process().messenger
+    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
+        self._link, self._database, self._events = shell.link, shell.database, shell.events
+        self._threads = DatabaseThreads(shell.database, threads=2)
+        self._uses_notify = shell.database.name == "postgresql"
+        transport = "notify" if self._uses_notify else "datagrams"
+        self._health = DoorbellHealth(transport, shell.events, self._send_status_to_workers)
+        self._messenger: Messenger = shell.process.messenger
         self._messenger.on(DOORBELL_ACTION, lambda _: self._health.to_json(self._dispatcher.rings_received))
         self._messenger.on(BROADCAST_ACTION, self._broadcast_to_cluster)
         self._messenger.on_change(self._send_status_to_workers)
         self._messenger.on_change(self._wake_up_sender.remove_stale)
         with suppress(OSError):
             self._wake_up_sender.open()
-        node = await self._threads.read(find_node, link.node)
+        node = await self._threads.read(find_node, shell.link.node)
         assert node is not None
         asked_at = self._cluster_clock.steady()
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
         self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
-        self._notifier = Notifier(self.database, open_transport=self._open_transport)
+        self._notifier = Notifier(self._database, open_transport=self._open_transport)
         stager = DueTaskStager(
             self._threads, node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
         )
@@ -110,7 +104,7 @@ class DoorbellSubsystem(Subsystem):
             self._on_requested,
             lambda: self.on_schedules(None),
         )
-        self.process().metrics.add_source(self._samples)
+        shell.process.metrics.add_source(self._samples)
         self._components = components
         components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
         components.start(COMPONENT_NAMES[1], stager.run)
@@ -152,13 +146,13 @@ class DoorbellSubsystem(Subsystem):
     async def _run_notify(self) -> None:
         self._secret = self.cluster.secret
         listener = PostgresqlListener(
-            self.database,
+            self._database,
             NotificationVerifier(self._secret, self._cluster_clock, self.incarnation),
             self._dispatcher.receive,
             self._health.on_listener_change,
             self._health.rejected,
         )
-        transport = NotifyTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
+        transport = NotifyTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
 
         async def find_unreachable() -> Sequence[str]:
             return ()
@@ -168,14 +162,14 @@ class DoorbellSubsystem(Subsystem):
             group.create_task(self._health.run(transport.send, find_unreachable))
 
     async def _run_udp(self) -> None:
-        self._secret = read_secret(self.database.url, self.cluster.secret, make=True)
+        self._secret = read_secret(self._database.url, self.cluster.secret, make=True)
         if self._secret is None:
             self._health.set_problem(NO_SECRET)
             await asyncio.Event().wait()
             return
         verifier = Verifier(self._secret, self.incarnation, self._cluster_clock)
         listener = UdpListener(verifier, self._dispatcher.receive, self._health.rejected)
-        transport = DatagramTransport(self.database, self._secret, cluster_clock=self._cluster_clock)
+        transport = DatagramTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
         try:
             endpoint = await self._open_listener(listener)
             await self._health.run(
@@ -189,7 +183,7 @@ class DoorbellSubsystem(Subsystem):
             transport.close()
 
     async def _open_listener(self, listener: UdpListener) -> Endpoint:
-        url = self.database.url
+        url = self._database.url
         host = advertised_host(self.node, url)
         endpoint = Endpoint(self.incarnation, host, self._bind(listener, bound_host(self.cluster, host, url)))
         self._health.address = endpoint.address
@@ -236,10 +230,10 @@ class DoorbellSubsystem(Subsystem):
         """The transport of the agent's own rings, which its own node gets without it."""
         clock, me = self._cluster_clock, self.incarnation
         if self._uses_notify:
-            return NotifyTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+            return NotifyTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
         if self._secret is None:
             return None
-        return DatagramTransport(self.database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+        return DatagramTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
 
     def _broadcast_to_cluster(self, message: Message) -> None:
         """Pass on a message of a process of this node for all nodes."""
@@ -248,7 +242,7 @@ class DoorbellSubsystem(Subsystem):
         if self._secret is not None:
             self._notifier.ring(broadcast)
         else:
-            self.events.emit(cluster_broadcast_failed(broadcast.action, NO_SECRET))
+            self._events.emit(cluster_broadcast_failed(broadcast.action, NO_SECRET))
 
     def _broadcast_on_node(self, broadcast: Broadcast) -> None:
         if not broadcast.action.startswith(RESERVED_PREFIX):
