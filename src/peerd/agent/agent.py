@@ -11,8 +11,8 @@ from peerd.domain.errors import PeerdError
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import guard_against_exit, log_exception
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.shared.client import SharedClient
-from peerd.shared.proxy import SharedClients, name_of
+from peerd.shared.client import SharedClient, name_of
+from peerd.shared.proxy import SharedClients
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 
 C = TypeVar("C", bound=SharedClient)

@@ -16,7 +16,7 @@ from peerd.domain.pacing import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
-from peerd.shared.client import SharedClient, Subscription
+from peerd.shared.client import SharedClient, Subscription, convert_result, method_of, name_of
 from peerd.shared.protocol import (
     AgentLost,
     CallRequest,
@@ -28,7 +28,6 @@ from peerd.shared.protocol import (
     SharedRequest,
     encode_message,
 )
-from peerd.shared.proxy import convert_result, method_of, name_of
 
 MIN_RECONNECT_DELAY: Final = 0.05
 MAX_RECONNECT_DELAY: Final = 1.0

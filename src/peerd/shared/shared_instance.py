@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
-from peerd.shared.client import SharedClient, Subscription
+from peerd.shared.client import SharedClient, Subscription, convert_arguments, method_of, name_of
 from peerd.shared.protocol import (
     AgentLost,
     NotShared,
@@ -24,7 +24,6 @@ from peerd.shared.protocol import (
     encode_value,
     key_identity,
 )
-from peerd.shared.proxy import convert_arguments, method_of, name_of
 
 FOLLOW_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 5.0

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from uvicorn.server import ServerState
 
@@ -18,12 +18,18 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.web_server.trusted_proxies import TrustedProxies
 
-if TYPE_CHECKING:
-    from peerd.web_server.http import HttpProtocol
-    from peerd.web_server.websocket import WebSocketProtocol
-
 MAX_PATH_CHARACTERS: Final = 200
 """Characters of a path that an event carries."""
+
+
+class TrackedConnection(Protocol):
+    """A connection of HTTP, or of a WebSocket."""
+
+    def drain(self) -> None:
+        """Close it when what runs on it has ended."""
+
+    def abort(self) -> None:
+        """Close it at once."""
 
 
 @dataclass(slots=True)
@@ -38,7 +44,7 @@ class ConnectionTracker:
     draining: bool = False
     grace_is_over: bool = False
     uvicorn: ServerState = field(default_factory=ServerState)
-    open: set[HttpProtocol | WebSocketProtocol] = field(default_factory=set)
+    open: set[TrackedConnection] = field(default_factory=set)
     _none_open: asyncio.Event = field(default_factory=asyncio.Event)
     proxies: TrustedProxies = field(init=False)
 
@@ -60,14 +66,14 @@ class ConnectionTracker:
         """Set the date header of responses; seconds since 1970."""
         self.uvicorn.default_headers = [(b"date", formatdate(now, usegmt=True).encode())]
 
-    def connection_opened(self, connection: HttpProtocol | WebSocketProtocol) -> None:
+    def connection_opened(self, connection: TrackedConnection) -> None:
         """Add a connection, and drain it if the process is draining."""
         self.open.add(connection)
         self._none_open.clear()
         if self.draining:
             connection.drain()
 
-    def connection_closed(self, connection: HttpProtocol | WebSocketProtocol) -> None:
+    def connection_closed(self, connection: TrackedConnection) -> None:
         """Remove a connection that has closed, or that another protocol has taken over."""
         self.open.discard(connection)
         if not self.open:

@@ -92,7 +92,7 @@ class TaskService(WorkerService[TaskWorker]):
             lines=self._start_writing_lines(),
         )
         runner.stuck = self._replace_process
-        self._polling = RungPolling(runner, shell.process, settings, may_lag=may_lag)
+        self._polling = RungPolling(shell.process, settings, runner.ring, runner.check_claims, may_lag=may_lag)
         runner.poll_every = self._polling.poll_every
         if link.run_directory is not None:
             self._polling.rings.open(link.run_directory)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from peerd.web_server.websocket import WebSocketProtocol
 from tests.unit.web_server.apps import App, Reading
 from tests.unit.web_server.conftest import Serve, web_settings
 
@@ -170,6 +171,7 @@ async def test_a_websocket_that_pings_and_does_not_read_is_not_read_either(serve
                 await asyncio.wait_for(loop.sock_sendall(pinging, MASKED_PING * 500), 0.5)
                 sent += len(MASKED_PING) * 500
     [connection] = served.server.connections.open
+    assert isinstance(connection, WebSocketProtocol)
     held = connection.transport.get_write_buffer_size()
     assert sent < 20_000_000, "it is read without end"
     assert held < 1_000_000

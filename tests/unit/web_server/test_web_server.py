@@ -9,7 +9,7 @@ import pytest
 
 from peerd.runtime.observability import events
 from peerd.testing import eventually_async
-from peerd.web_server.http import LARGE_READ, SMALL_READ
+from peerd.web_server.http import LARGE_READ, SMALL_READ, HttpProtocol
 from peerd.web_server.lifespan import StartupFailed
 from tests.unit.web_server.apps import App
 from tests.unit.web_server.conftest import Serve, web_settings
@@ -280,6 +280,7 @@ async def test_a_large_body_arrives_whole_and_more_of_it_is_read_at_once(serve: 
     client.writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\nx" % SIZE)
     await eventually_async(lambda: app.chunks)
     [connection] = served.server.connections.open
+    assert isinstance(connection, HttpProtocol)
     assert vars(connection.transport)["max_size"] == LARGE_READ
     client.writer.write(bytes(SIZE - 1) + b"GET /3-4 HTTP/1.1\r\nhost: a\r\n\r\n")
     assert (await read_answer(client))[0] == 200

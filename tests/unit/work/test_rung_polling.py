@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -51,7 +51,7 @@ class Harness:
         self.runner = FakeRunner()
         self.process = ProcessContext(FakeLink(), EventBus())
         settings = WorkSettings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
-        self.polling = RungPolling(cast("Any", self.runner), self.process, settings, may_lag=may_lag)
+        self.polling = RungPolling(self.process, settings, self.runner.ring, self.runner.check_claims, may_lag=may_lag)
         self.processes_are(AGENT, WORKER)
 
     def processes_are(self, *peers: Mapping[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
+import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -14,8 +16,8 @@ from peerd.runtime.process.uncaught_exceptions import (
     describe_exception,
     guard_against_exit,
     log_boot_failure,
+    log_error,
     log_exception,
-    taint_on_uncaught,
 )
 
 
@@ -151,3 +153,36 @@ async def _cancel(awaitable: asyncio.Future[Any]) -> None:
         await asyncio.wait((awaitable,))
     if not awaitable.cancelled():
         awaitable.exception()
+
+
+def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
+    """Taint the process by uncaught exceptions of tasks and callbacks, of threads, and of finalizers.
+
+    An exception of the main coroutine ends the process. One inside a task's handler is the failure of that task, and
+    does not come here.
+    """
+
+    def taint(place: str, error: BaseException | None, kind: type[BaseException]) -> None:
+        log_error(place, error)
+        link.tainted(f"{place}: {describe_exception(error) if error is not None else kind.__name__}")
+
+    def of_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        message, error = str(context.get("message")), context.get("exception")
+        if isinstance(error, BaseException):
+            taint(message, error, type(error))
+        else:
+            more = [f"{name}={value!r}" for name, value in context.items() if name != "message"]
+            log_error(" ".join([message, *more]))
+
+    def of_thread(failed: threading.ExceptHookArgs) -> None:
+        if failed.exc_type is not SystemExit:
+            name = failed.thread.name if failed.thread else "?"
+            taint(f"uncaught in thread {name}", failed.exc_value, failed.exc_type)
+
+    def of_finalizer(failed: sys.UnraisableHookArgs) -> None:
+        name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
+        taint(f"uncaught in the finalizer {name}", failed.exc_value, failed.exc_type)
+
+    loop.set_exception_handler(of_loop)
+    threading.excepthook = of_thread
+    sys.unraisablehook = of_finalizer

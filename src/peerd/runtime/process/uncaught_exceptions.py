@@ -1,59 +1,19 @@
-"""Exceptions as text, and the handling of uncaught ones, which taint the process.
-
-An exception inside a task's handler is the failure of that task, and does not come here.
-"""
+"""Exceptions as text and in the log, and SystemExit where it does not end the process."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sys
-import threading
 import traceback
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.quoting import escape_and_indent, escape_line
 
-if TYPE_CHECKING:
-    from peerd.runtime.process.link import Link
-
-
 T = TypeVar("T")
-
-
-def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
-    """Taint the process by uncaught exceptions of tasks and callbacks, of threads, and of finalizers.
-
-    (An exception of the main coroutine ends the process: see `peerd.runtime.process.life`.)
-    """
-
-    def taint(place: str, error: BaseException | None, kind: type[BaseException]) -> None:
-        log_error(place, error)
-        link.tainted(f"{place}: {describe_exception(error) if error is not None else kind.__name__}")
-
-    def of_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        message, error = str(context.get("message")), context.get("exception")
-        if isinstance(error, BaseException):
-            taint(message, error, type(error))
-        else:
-            more = [f"{name}={value!r}" for name, value in context.items() if name != "message"]
-            log_error(" ".join([message, *more]))
-
-    def of_thread(failed: threading.ExceptHookArgs) -> None:
-        if failed.exc_type is not SystemExit:
-            name = failed.thread.name if failed.thread else "?"
-            taint(f"uncaught in thread {name}", failed.exc_value, failed.exc_type)
-
-    def of_finalizer(failed: sys.UnraisableHookArgs) -> None:
-        name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
-        taint(f"uncaught in the finalizer {name}", failed.exc_value, failed.exc_type)
-
-    loop.set_exception_handler(of_loop)
-    threading.excepthook = of_thread
-    sys.unraisablehook = of_finalizer
 
 
 def describe_exception(error: BaseException) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from peerd.config.settings import WorkSettings
 from peerd.domain.pacing import exponential_backoff
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
 from peerd.doorbell.wake_ups import RingReceiver
 from peerd.runtime.process.process_context import ProcessContext
-
-if TYPE_CHECKING:
-    from peerd.work.task_runner import Runner
 
 SECOND_POLL_AFTER: Final = 0.1
 """Seconds between the poll that a ring causes and a second one, where a server may lag behind another."""
@@ -30,13 +27,25 @@ FIRST_RETRY_PAUSE: Final = 0.05
 class RungPolling:
     """Has a process poll at once after a ring, and less often while the doorbell works.
 
-    `may_lag` is whether the server that is read may lack for a moment what another one has committed.
+    Args:
+        process: gets the rings.
+        settings: its queues, and how often it polls.
+        poll: makes it poll.
+        check_claims: makes it check its claims of these tasks.
+        may_lag: whether the server that is read may lack for a moment what another one has committed.
     """
 
     def __init__(
-        self, runner: Runner, process: ProcessContext, settings: WorkSettings, *, may_lag: bool = True
+        self,
+        process: ProcessContext,
+        settings: WorkSettings,
+        poll: Callable[[], None],
+        check_claims: Callable[[frozenset[int]], Awaitable[None]],
+        *,
+        may_lag: bool = True,
     ) -> None:
-        self._runner = runner
+        self._poll = poll
+        self._check_claims = check_claims
         self._settings = settings
         self._queues = frozenset(settings.queues)
         self._may_lag = may_lag
@@ -50,24 +59,24 @@ class RungPolling:
 
     def _on_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
         if not works:
-            self._runner.ring()  # its pause may be a long one
+            self._poll()  # its pause may be a long one
 
     def _on_ring(self, ring: Ring) -> Awaitable[None] | None:
         match ring:
             case TasksAvailable(queues) if not queues or not self._queues.isdisjoint(queues):
-                self._poll()
+                self._poll_for_ring()
             case ClaimRevoked(tasks):
-                return self._runner.check_claims(frozenset(tasks))
+                return self._check_claims(frozenset(tasks))
         return None
 
-    def _poll(self) -> None:
-        self._runner.ring()
+    def _poll_for_ring(self) -> None:
+        self._poll()
         if self._may_lag and self._second_poll is None:
             self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again)
 
     def _poll_again(self) -> None:
         self._second_poll = None
-        self._runner.ring()
+        self._poll()
 
 
 class LimitedPolling:
