@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
-from peerd.manager.walks import HistoryWalk, SeriesWalk, make_walks
+from peerd.manager.table_walks import HistoryWalk, SeriesWalk, make_walks
 from peerd.store.access.audit import purge_entries
 from peerd.store.access.logins import purge_login_failures, purge_sessions
 from peerd.store.alerts import follow_silent_nodes, purge_alerts

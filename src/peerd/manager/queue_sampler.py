@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import StatisticsSettings
 from peerd.domain.alert import ENDED_BY_RECOVERY, OngoingConditions
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.manager.walks import SeriesWalk
+from peerd.manager.table_walks import SeriesWalk
 from peerd.runtime.observability.events import ComponentFailed, EventBus, QueueBacklogEnded, QueueBacklogFound
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.alerts import open_conditions

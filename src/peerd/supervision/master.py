@@ -33,8 +33,8 @@ from peerd.supervision.console import CANNOT_START, Console
 from peerd.supervision.control.control_server import ControlServer, SendAnswer
 from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.exits import leftover_processes
-from peerd.supervision.host.launch import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
 from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
+from peerd.supervision.host.master_launch import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
 from peerd.supervision.host.node_lock import AlreadyRunning, UnsafeRunDirectory, node_lock
 from peerd.supervision.host.sd_notify import SystemdNotifier, build_condition
 from peerd.supervision.messages.message_router import MessageRouter

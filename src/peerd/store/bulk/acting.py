@@ -6,7 +6,7 @@ finds the next tasks behind the place that the row names, locks those that are s
 the new place and the counts. So a chunk is done exactly once, whatever dies in the middle of it.
 
 The walk goes by the index of the filter's status. Tasks that the bulk action has written may come up again behind the
-place, and are not selected any more (`peerd.store.bulk.selection`). Tasks that are selected do not move in an index,
+place, and are not selected any more (`peerd.store.bulk.creating`). Tasks that are selected do not move in an index,
 since nothing has changed them.
 
 Rows that another session has locked are remembered in ``postponed``, and come again when the walk is over.

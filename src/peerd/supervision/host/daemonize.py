@@ -15,7 +15,7 @@ from typing import IO, Any, Final
 from peerd.runtime.process import exit_codes
 from peerd.supervision.console import CANNOT_START
 from peerd.supervision.control import control_client
-from peerd.supervision.host.launch import master_command_line
+from peerd.supervision.host.master_launch import master_command_line
 
 POLL_INTERVAL: Final = 0.1
 STOP_TIMEOUT: Final = 20.0
