@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from peerd import Context
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested, UrgentRequests
+from peerd.runtime.process.control_thread import ControlMessageHandler, LoopMonitor, StopRequested, UrgentRequests
 from peerd.runtime.process.life import run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.runtime.process.loop_monitor import LoopMonitor
 from peerd.shell.process_shell import ProcessShell
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread

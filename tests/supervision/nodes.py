@@ -101,7 +101,7 @@ class StubNode:
         return self
 
     def start_another(self, errors: Path | None = None) -> subprocess.Popen[bytes]:
-        code = f"{self.before}\nimport sys, json; from peerd.supervision.host.master_launch import exec_master\n"
+        code = f"{self.before}\nimport sys, json; from peerd.supervision.daemonize import exec_master\n"
         code += "exec_master(json.loads(sys.argv[1]))"
         name, _, value = self.mark.partition("=")
         with (errors or self.errors).open("ab") as stderr:

@@ -21,7 +21,7 @@ from tests.supervision.nodes import AGENT, WORKER, StubNode
 
 START = """
 import json, sys
-from peerd.supervision.host.daemonize import NodeStartError, start_in_background
+from peerd.supervision.daemonize import NodeStartError, start_in_background
 try:
     answer = start_in_background(json.loads(sys.argv[1]), float(sys.argv[2]))
 except NodeStartError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from peerd.supervision.control import control_client
-from peerd.supervision.host.sd_notify import AGENT_LOST_AFTER
+from peerd.supervision.sd_notify import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.unit.supervision.test_sd_notify import FakeSystemd

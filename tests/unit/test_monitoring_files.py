@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from peerd.runtime.metrics.families import DATABASE_OUTCOMES, DEATH_CAUSES, FAMILIES, MetricKind
 from peerd.storage.overview import StorageOverview
 from peerd.store.connection import database
-from peerd.supervision.exits import exit_cause
+from peerd.supervision import exits
 from peerd.web.metrics import ClusterCollector, ClusterSnapshot
 from tests.support.monitoring_files import MONITORING, dashboard_expressions
 
@@ -40,7 +40,7 @@ def test_the_dashboard_and_the_rules_name_only_what_exists_and_every_metric_of_a
     shown = set(NAME.findall("\n".join(dashboard_expressions())))
     assert (shown | set(NAME.findall(RULES))) - exposed() == set()
     assert {name for name in FAMILIES if not any(one.startswith(name) for one in shown)} == set()
-    kinds = {value for name, value in vars(exit_cause).items() if name.isupper() and not name.startswith("_")}
+    kinds = {value for name, value in vars(exits).items() if name.isupper() and not name.startswith("_")}
     assert set(DEATH_CAUSES) == {kind for kind in kinds if isinstance(kind, str)}
     assert set(DATABASE_OUTCOMES) == {"done", "failed", *database._OUTCOMES.values()}
 

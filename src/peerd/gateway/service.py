@@ -16,7 +16,7 @@ from peerd.gateway.engine import Engine, EngineOptions
 from peerd.gateway.operations import Holder
 from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
-from peerd.runtime.metrics.samples import Sample
+from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.socket_listener import server_tls
 from peerd.shell.process_shell import ProcessShell, Service

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from peerd.config.settings import TelemetrySettings
 from peerd.doorbell.notifier import Notifier
-from peerd.runtime.metrics.registry import MetricsEventListener, MetricsRegistry, attempt_samples
+from peerd.runtime.metrics.registry import MetricsEventListener, MetricsRegistry, Sample, attempt_samples
 from peerd.runtime.metrics.reporter import MetricsReporter
-from peerd.runtime.metrics.samples import Sample
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import ProcessContext

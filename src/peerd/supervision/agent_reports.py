@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from peerd.supervision.console import Console
-from peerd.supervision.exits.exit_cause import ExitCause
+from peerd.supervision.exits import ExitCause
 from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.process_table import ProcessTable, SlotEntry
 

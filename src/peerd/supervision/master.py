@@ -28,23 +28,23 @@ from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.process_tree import become_subreaper
+from peerd.supervision import exits
 from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import CANNOT_START, Console
 from peerd.supervision.control.control_server import ControlServer, SendAnswer
+from peerd.supervision.daemonize import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
+from peerd.supervision.envelope import as_recipient, build_directory
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.exits import leftover_processes
-from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
-from peerd.supervision.host.master_launch import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
-from peerd.supervision.host.node_lock import AlreadyRunning, UnsafeRunDirectory, node_lock
-from peerd.supervision.host.sd_notify import SystemdNotifier, build_condition
-from peerd.supervision.messages.message_router import MessageRouter
-from peerd.supervision.messages.recipients import as_recipient, build_directory
+from peerd.supervision.listening_sockets import ListenError, ListeningSockets, SystemdSockets
+from peerd.supervision.message_router import MessageRouter
+from peerd.supervision.node_lock import AlreadyRunning, UnsafeRunDirectory, node_lock
 from peerd.supervision.plan import Plan, PlanError
 from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.process_manager import ProcessManager
 from peerd.supervision.processes.process_table import ProcessTable, SlotEntry
 from peerd.supervision.processes.slot import SlotState
-from peerd.supervision.reload.rolling_restart import ReloadCoordinator
+from peerd.supervision.rolling_restart import ReloadCoordinator
+from peerd.supervision.sd_notify import SystemdNotifier, build_condition
 
 ACKNOWLEDGE_TIMEOUT: Final = 10.0
 """Seconds that a stopping master waits until the agent has acknowledged the last exits."""
@@ -116,7 +116,7 @@ class Master:
             self._loop.run_guarded(control.advance)
             self._loop.run_guarded(lambda: self._router.advance(time.monotonic()))
             self._loop.wait(self._until_next_round(control.due_at))
-        leftover_processes.kill_all_orphans()
+        exits.kill_all_orphans()
         if self._reloads.planner:
             self._reloads.planner.kill()
         control.close()
@@ -141,7 +141,7 @@ class Master:
             if self._is_due(entry, now):
                 self._process_manager.start(entry, now)
         planner = self._reloads.planner
-        leftover_processes.reap(self._table.pids() | ({planner.pid} if planner else set()))
+        exits.reap(self._table.pids() | ({planner.pid} if planner else set()))
         reloading = self._phase is NodePhase.RUNNING and self._reloads.is_active
         self._systemd.notify(build_condition(self._phase, self._table, now, reloading=reloading), now)
 

@@ -19,7 +19,7 @@ from peerd.domain.outcome import StuckAttempt
 from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task import Task
 from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
-from peerd.runtime.metrics.samples import Sample
+from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads

@@ -14,9 +14,8 @@ from contextlib import suppress
 import pytest
 
 from peerd.runtime.messages.frames import FrameDecoder
-from peerd.runtime.process.control_thread import ControlThread, StopRequested
+from peerd.runtime.process.control_thread import MEASURE_INTERVAL, ControlThread, LoopMonitor, StopRequested
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.runtime.process.loop_monitor import MEASURE_INTERVAL, LoopMonitor
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -117,7 +116,7 @@ def test_a_taint_is_reported_once_and_sets_the_exit_status_but_the_agent_continu
 ORPHAN = """
 import os, socket, subprocess, sys, time
 from peerd.runtime.process.control_thread import ControlThread
-from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.control_thread import LoopMonitor
 
 master, link = socket.socketpair()
 if os.fork():

@@ -22,9 +22,17 @@ from peerd.runtime.metrics.node_metrics import (
     page_of,
     read_node_metrics,
 )
-from peerd.runtime.metrics.registry import MetricsRegistry, attempt_samples
+from peerd.runtime.metrics.registry import (
+    MAX_CHUNK,
+    MetricsRegistry,
+    Sample,
+    SeriesKey,
+    attempt_samples,
+    in_chunks,
+    parse_samples,
+    sample_of,
+)
 from peerd.runtime.metrics.reporter import MetricsReporter, ReportedGrowth
-from peerd.runtime.metrics.samples import MAX_CHUNK, Sample, SeriesKey, in_chunks, parse_samples, sample_of
 from peerd.runtime.observability.attempt_statistics import MOST_HANDLERS, OTHER, AttemptStatistics, HandlerKey
 from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext

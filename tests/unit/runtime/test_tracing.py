@@ -16,7 +16,7 @@ from peerd import Client
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.runtime.tracing import enqueue_span, spans
-from peerd.runtime.tracing.trace_context import MAX_TEXT, format_trace_context, parse_trace_context
+from peerd.runtime.tracing.spans import MAX_TEXT, format_trace_context, parse_trace_context
 from peerd.store.schema.migrate import migrate
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"

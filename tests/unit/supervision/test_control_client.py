@@ -11,9 +11,9 @@ import pytest
 
 from peerd.supervision.control import control_client
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.host.node_lock import node_lock
+from peerd.supervision.node_lock import node_lock
 from peerd.supervision.plan import Plan
-from peerd.supervision.reload.planner_process import PLANNER_TIMEOUT, PlannerProcess
+from peerd.supervision.planner_process import PLANNER_TIMEOUT, PlannerProcess
 from peerd.testing import eventually
 from tests.unit.work.test_execution import is_alive
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from peerd.domain.bind_address import MAX_UNIX_PATH_BYTES
-from peerd.supervision.host import listening_sockets as module
-from peerd.supervision.host.listening_sockets import ListenError, ListeningSockets, SystemdSockets
+from peerd.supervision import listening_sockets as module
+from peerd.supervision.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.plan import SocketPlan
 from tests.support.rows import rows
 

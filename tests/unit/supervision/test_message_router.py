@@ -4,7 +4,7 @@ from typing import Any
 
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
 from peerd.supervision.control.channel import FrameChannel
-from peerd.supervision.messages.message_router import WAIT_TIMEOUT, FlowControl
+from peerd.supervision.message_router import WAIT_TIMEOUT, FlowControl
 from tests.support.rows import rows
 from tests.unit.supervision.conftest import RouterNode
 

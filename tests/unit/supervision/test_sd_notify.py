@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision.host.sd_notify import EXTEND_INTERVAL, RETRY_DELAY, NodeCondition, SystemdNotifier
+from peerd.supervision.sd_notify import EXTEND_INTERVAL, RETRY_DELAY, NodeCondition, SystemdNotifier
 from tests.support.rows import rows
 
 STARTING = NodeCondition("starting", "starting: 0 of 2 processes run")

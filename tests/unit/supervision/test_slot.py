@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision.exits.exit_cause import ExitFacts, OomKillCounter, determine_cause, read_oom_kills, stop_reason
+from peerd.supervision.exits import ExitFacts, OomKillCounter, determine_cause, read_oom_kills, stop_reason
 from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.processes.slot import (
     TRANSITIONS,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from peerd.agent.alerts.hooks import AlertHook, make_hook
-from peerd.agent.alerts.messages import alert_of
+from peerd.agent.alerts.recorder import alert_of
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.config.settings import AlertSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter

@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from peerd.agent.alerts.messages import alert_of
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.domain.alert import AlertReport, reports_of
+from peerd.domain.alert import Alert, AlertReport, reports_of
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped
@@ -172,3 +172,26 @@ class AlertRecorder(Subsystem):
         if self._buffer.dropped:
             self._events.emit(AlertReportsDropped(count=self._buffer.dropped))
             self._buffer.dropped = 0
+
+
+# ---------------------------------------------------------------- messages
+
+
+def alert_of(message: Mapping[str, Any], node: str) -> Alert | None:
+    """The alert of a message of type `alert`; None for other messages.
+
+    >>> alert = alert_of({"type": "alert", "alert": "hung", "text": "video-1 hangs", "slot": "video-1"}, "one")
+    >>> alert.node, alert.slot, alert_of({"type": "ready"}, "one")
+    ('one', 'video-1', None)
+    """
+    if message.get("type") != "alert":
+        return None
+    return Alert(
+        alert=str(message.get("alert")),
+        text=str(message.get("text")),
+        node=node,
+        at=datetime.now(UTC),
+        slot=message.get("slot"),
+        pid=message.get("pid"),
+        data=dict(message.get("data") or {}),
+    )

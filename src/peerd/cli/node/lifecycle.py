@@ -24,8 +24,7 @@ from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.process import exit_codes
 from peerd.store.schema.migrate import migrate, require_current_schema
 from peerd.supervision.control import control_client
-from peerd.supervision.host.daemonize import NodeStartError, start_in_background
-from peerd.supervision.host.master_launch import exec_master
+from peerd.supervision.daemonize import NodeStartError, exec_master, start_in_background
 
 app = new_app()
 

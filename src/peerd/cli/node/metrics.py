@@ -15,7 +15,7 @@ from peerd.cli.command import RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, read_node_metrics
-from peerd.runtime.metrics.samples import Sample
+from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process.process_context import METRICS_ACTION
 from peerd.supervision.control import control_client
 

@@ -1,6 +1,6 @@
 """The listening sockets of `peerd-beanstalkd`: bound by itself, or passed by systemd (LISTEN_FDS).
 
-Little of the standard library is loaded here, see the package. (`peerd.supervision.host.listening_sockets`
+Little of the standard library is loaded here, see the package. (`peerd.supervision.listening_sockets`
 does the same for a node by its plan.)
 """
 
@@ -11,7 +11,7 @@ import os
 import socket
 
 from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit
-from peerd.runtime.socket_address import format_address, remove_stale_socket
+from peerd.runtime.sockets import format_address, remove_stale_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from peerd.domain.attempt_totals import BOUNDS, Histogram
 from peerd.runtime.metrics.families import FAMILIES, MetricKind
-from peerd.runtime.metrics.samples import Sample
+from peerd.runtime.metrics.registry import Sample
 
 
 class NodeCollector(Collector):

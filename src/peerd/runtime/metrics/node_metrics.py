@@ -11,7 +11,7 @@ from peerd.domain.alert import AlertKind
 from peerd.domain.attempt_totals import Histogram
 from peerd.domain.errors import PeerdError
 from peerd.runtime.metrics.families import DEATH_CAUSES, FAMILIES, MetricKind
-from peerd.runtime.metrics.samples import Sample, SeriesKey, in_chunks, parse_samples, sample_of
+from peerd.runtime.metrics.registry import Sample, SeriesKey, in_chunks, parse_samples, sample_of
 
 MOST_HANDLERS_SHOWN: Final = 200
 """Handlers of a node that have series of their own. Each has up to 2 × 30 of histograms, and one for each outcome."""

@@ -12,8 +12,7 @@ from typing import Final
 from peerd.domain.attempt_totals import Histogram
 from peerd.domain.errors import MessengerFull
 from peerd.runtime.metrics.families import MetricKind
-from peerd.runtime.metrics.registry import MetricsRegistry
-from peerd.runtime.metrics.samples import Sample, SeriesKey, in_chunks, parse_samples, sample_of
+from peerd.runtime.metrics.registry import MetricsRegistry, Sample, SeriesKey, in_chunks, parse_samples, sample_of
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
 
 GAUGES = (MetricKind.GAUGE, MetricKind.LARGEST)

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread, UrgentHandler
-from peerd.runtime.process.loop_monitor import LoopMonitor
+from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread, LoopMonitor, UrgentHandler
 
 FLUSH_TIMEOUT: Final = 2.0
 """Seconds that a process waits at its end until its last frames are sent."""

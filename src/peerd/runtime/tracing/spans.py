@@ -6,7 +6,8 @@ ask for, the parent makes it one trace and has its sampling hold for the attempt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from peerd.domain.outcome import Canceled, Failed, Outcome
 from peerd.domain.task import Task
-from peerd.runtime.tracing.trace_context import format_trace_context, parse_trace_context
 
 SYSTEM: Final = "peerd"
 OTHER_ERROR: Final = "_OTHER"
@@ -24,6 +24,9 @@ OTHER_ERROR: Final = "_OTHER"
 MAX_DESCRIPTION: Final = 1_000
 """Characters of an error in a span."""
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
+MAX_TEXT: Final = 512
+"""Characters of the column."""
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def start_send_span(queues: Sequence[str]) -> Span | None:
@@ -144,3 +147,35 @@ def _class_in(error: str) -> str:
     """
     name = error.partition(":")[0]
     return name if name.isascii() and name.replace(".", "").isidentifier() else OTHER_ERROR
+
+
+# ---------------------------------------------------------------- trace context
+
+
+def format_trace_context(headers: Mapping[str, str]) -> str | None:
+    """The text for the headers of a propagator; None without a traceparent.
+
+    Of a tracestate that is too long, the members at its end are left out, as W3C has it.
+
+    >>> format_trace_context({"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "vendor=1"})
+    '00-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-bbbbbbbbbbbbbbbb-01 vendor=1'
+    """
+    traceparent = headers.get("traceparent", "")
+    if _TRACEPARENT.fullmatch(traceparent) is None:
+        return None
+    members = [member for member in headers.get("tracestate", "").split(",") if member.strip()]
+    while members and len(traceparent) + 1 + len(",".join(members)) > MAX_TEXT:
+        members.pop()
+    return f"{traceparent} {','.join(members)}" if members else traceparent
+
+
+def parse_trace_context(text: str | None) -> dict[str, str]:
+    """The headers for a propagator; none of what is no trace context: any program may have written it.
+
+    >>> parse_trace_context(f"00-{'a' * 32}-{'b' * 16}-01 vendor=1")["tracestate"], parse_trace_context("garbage")
+    ('vendor=1', {})
+    """
+    traceparent, _, tracestate = (text or "").partition(" ")
+    if _TRACEPARENT.fullmatch(traceparent) is None:
+        return {}
+    return {"traceparent": traceparent} | ({"tracestate": tracestate} if tracestate else {})

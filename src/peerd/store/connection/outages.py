@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
-from peerd.runtime.metrics.registry import MetricsRegistry
-from peerd.runtime.metrics.samples import Sample
+from peerd.runtime.metrics.registry import MetricsRegistry, Sample
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, EventBus
 from peerd.store.connection.database import Database
 

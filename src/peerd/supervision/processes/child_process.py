@@ -16,7 +16,7 @@ from typing import Final
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process.process_tree import is_stopped
 from peerd.supervision.control.channel import FrameChannel
-from peerd.supervision.exits.exit_cause import (
+from peerd.supervision.exits import (
     KILLED_AFTER_GRACE,
     RECYCLED,
     REPLACED,
@@ -26,8 +26,8 @@ from peerd.supervision.exits.exit_cause import (
     ExitFacts,
     OomKillCounter,
     determine_cause,
+    mark,
 )
-from peerd.supervision.exits.leftover_processes import mark
 from peerd.supervision.plan import Kind, Plan
 
 STARVED_FACTOR: Final = 3

@@ -13,12 +13,12 @@ from typing import Any, Final
 from peerd.runtime.messages.frames import FrameError
 from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
+from peerd.supervision import exits
 from peerd.supervision.agent_reports import AgentReports
 from peerd.supervision.console import Console
 from peerd.supervision.control.channel import MAX_READ_BYTES
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.exits import leftover_processes
-from peerd.supervision.exits.exit_cause import (
+from peerd.supervision.exits import (
     CPU_LIMIT,
     MEMORY_LIMIT,
     RECYCLED,
@@ -27,7 +27,7 @@ from peerd.supervision.exits.exit_cause import (
     OomKillCounter,
     stop_reason,
 )
-from peerd.supervision.host.listening_sockets import ListeningSockets
+from peerd.supervision.listening_sockets import ListeningSockets
 from peerd.supervision.plan import MAX_PROCESSES, SINGLETON_ROLES, Kind, Plan
 from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
@@ -321,7 +321,7 @@ class ProcessManager:
         was_current, was_successor = entry.process is process, entry.successor is process
         entry.remove(process)
         entry.last_cause = cause
-        leftover_processes.kill_orphans(process.mark, self.table.pids())
+        exits.kill_orphans(process.mark, self.table.pids())
         self.reports.report_exit(process, cause)
         if was_successor and not process.asked_to_stop:
             entry.error = f"generation {process.generation} was abandoned: {cause.text}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from peerd.supervision.exits.exit_cause import ExitCause
+from peerd.supervision.exits import ExitCause
 from peerd.supervision.plan import Kind, Plan
 from peerd.supervision.processes.child_process import ChildProcess
 from peerd.supervision.processes.slot import Slot

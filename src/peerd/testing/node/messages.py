@@ -13,8 +13,8 @@ from peerd.runtime.messages.addressing import Peer
 from peerd.runtime.messages.frames import FrameDecoder, encode
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.supervision.messages.message_router import MessageRouter
-from peerd.supervision.messages.recipients import ProcessDirectory, Recipient
+from peerd.supervision.envelope import ProcessDirectory, Recipient
+from peerd.supervision.message_router import MessageRouter
 
 IDLE_WITHIN: Final = 10.0
 """Seconds after which a message handler that still runs is an error: nothing else happens meanwhile."""

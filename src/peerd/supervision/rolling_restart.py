@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
-from peerd.supervision.exits.exit_cause import REPLACED, stop_reason
-from peerd.supervision.host.listening_sockets import ListenError
+from peerd.supervision.exits import REPLACED, stop_reason
+from peerd.supervision.listening_sockets import ListenError
 from peerd.supervision.plan import Kind, Plan
+from peerd.supervision.planner_process import PlannerProcess
 from peerd.supervision.processes.process_manager import ProcessManager
 from peerd.supervision.processes.process_table import Replacement, ReplacementOutcome, SlotEntry
-from peerd.supervision.reload.planner_process import PlannerProcess
 
 ROLES_REPLACED_LAST: Final = ("watcher", "manager", "agent")
 """Roles that are replaced after all others, in this order."""

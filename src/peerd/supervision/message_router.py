@@ -26,15 +26,18 @@ from peerd.domain.quoting import quoted
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Peer
 from peerd.runtime.messages.frames import encode
 from peerd.supervision.control.channel import MAX_UNSENT_BYTES
-from peerd.supervision.messages.envelope import (
+from peerd.supervision.envelope import (
     Envelope,
     MalformedMessage,
+    NoRecipient,
+    ProcessDirectory,
+    Recipient,
     SendToSender,
+    find_recipients,
     parse_envelope,
     parse_number,
     rejection_of,
 )
-from peerd.supervision.messages.recipients import NoRecipient, ProcessDirectory, Recipient, find_recipients
 
 WAIT_TIMEOUT: Final = 30.0
 """Seconds that a message waits for an expected process."""

@@ -1,1 +1,0 @@
-"""Why processes ended: causes, reports to the agent, out-of-memory kills and orphans."""

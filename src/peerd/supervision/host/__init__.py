@@ -1,1 +1,0 @@
-"""What the master needs of its host: run directory, log file, sockets, terminal, systemd, descriptors."""

@@ -1,1 +1,0 @@
-"""Routing of messages between the processes of a node."""

@@ -1,1 +1,0 @@
-"""Reloads: their queue, the planner process, and the rolling restart."""
