@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import msgspec
 import pytest
 
+import peerd
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
@@ -275,3 +279,36 @@ def test_one_that_holds_it_no_more_can_change_nothing(world: World) -> None:
     task = world.get(current.id)
     assert (task.status, task.attempts, task.progress) == (Status.WORKING, 0, None)
     assert held.complete(current.claim)
+
+
+def files_of(operation: Callable[[], object]) -> set[str]:
+    """The files of peerd that have functions which an operation calls."""
+    root, files = peerd.__path__[0], set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "call" and file.startswith(root) and "/testing/" not in file:
+            files.add(file.removeprefix(root))
+
+    sys.setprofile(note)
+    try:
+        assert operation()
+    finally:
+        sys.setprofile(None)
+    return files
+
+
+def test_a_claim_runs_through_seven_files_and_a_reservation_through_eight(world: World) -> None:
+    """So that who follows one has few pages to turn."""
+    claimer = world.claimer("q")
+    takes: dict[int, Callable[[], object]] = {
+        7: partial(world.take, claimer, 1),
+        8: partial(reserve, world, claimer),
+    }
+    for most, take in takes.items():
+        for _ in range(3):
+            world.add()
+        assert take(), "statements are compiled once"
+        assert take()
+        files = files_of(take)
+        assert len(files) <= most, sorted(files)

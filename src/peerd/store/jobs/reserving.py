@@ -64,7 +64,6 @@ JOB_COLUMNS: Final = (
 )
 """The columns that make a `ReservedJob`, the key by which limits count it, and those of the order."""
 KEY_POSITION: Final = JOB_COLUMNS.index("limit_key")
-QUEUE_POSITION: Final = JOB_COLUMNS.index("queue")
 TTR_PARAMETER: Final = sa.bindparam("default_ttr", type_=sa.BigInteger())
 SEEN_AMONG_COMPETITORS: Final = 128
 """Candidates that are read beyond the number wanted on MySQL, once some were locked."""
