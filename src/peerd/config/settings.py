@@ -324,7 +324,7 @@ class ManagerSettings(Section, frozen=True, kw_only=True):
 class ObjectStoreSettings(Section, frozen=True, kw_only=True):
     """`[storage.object_stores.NAME]`: a part of a bucket in an S3-compatible object store, as a disk."""
 
-    bucket: BucketName | None = None  # which exists
+    bucket: BucketName  # which exists
     endpoint: ObjectStoreUrl | None = None  # of the object store; None: Amazon's in the region
     prefix: ObjectPrefix = ""  # that the names of all objects begin with
     region: Annotated[Text, Meta(max_length=64)] = "us-east-1"

@@ -20,6 +20,8 @@ WITHOUT_SHARED: Final = "peerd.storage.worker:storage"
 WITH_SHARED: Final = "peerd.storage.worker:storage_with_shared_disks"
 COPIERS, MANAGER, SERVER = STORAGE_KINDS
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what the configuration may say
+GIVEN_TO_PROCESSES: Final = ("reserve", "grace", "rate", "scrub_every", "durable_within", "s3", "s3_domain")
+"""Keys that the processes of storage get as they are."""
 MIN_BODY_RATE: Final = 1_000
 """Bytes per second of a put, at least."""
 
@@ -57,9 +59,6 @@ def find_storage_problems(settings: Settings, source: ConfigSource) -> Iterator[
     """Settings that keep [storage] from working, and kinds that have the names of its processes."""
     if settings.storage.s3_domain is not None and not settings.storage.s3:
         yield source.problem(("storage", "s3_domain"), "it has no effect without S3", "set s3 = true, or remove it")
-    for name, place in settings.storage.object_stores.items():
-        if place.bucket is None:
-            yield source.problem(("storage", "object_stores", name), "it has no bucket", 'write bucket = "…"')
     if not settings.storage.disks and not settings.storage.object_stores:
         return
     values: dict[str, Any] = source.values
@@ -82,13 +81,7 @@ def _options(settings: Settings, storage: StorageSettings) -> dict[str, Any]:
         "disks": [str(path) for path in storage.disks],
         "object_stores": object_store_options(storage),
         "url": _url(settings, storage),
-        "reserve": storage.reserve,
-        "grace": storage.grace,
-        "rate": storage.rate,
-        "scrub_every": storage.scrub_every,
-        "durable_within": storage.durable_within,
-        "s3": storage.s3,
-        "s3_domain": storage.s3_domain,
+        **{key: getattr(storage, key) for key in GIVEN_TO_PROCESSES},
     }
 
 

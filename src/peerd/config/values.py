@@ -32,7 +32,7 @@ class ConvertBefore(NamedTuple):
 class CheckAfter(NamedTuple):
     """A function that checks a value of the right type; it raises ValueError with a message."""
 
-    function: Callable[[Any], Any]
+    function: Callable[[Any], object]
 
 
 MAX_DURATION: Final = 100 * 365 * 86_400.0
@@ -49,10 +49,9 @@ _ENTRY_POINT = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z
 def _check(is_valid: Callable[[Any], object], message: str = "") -> CheckAfter:
     """Checks a value by a function that returns false, or raises ValueError, for an invalid one."""
 
-    def check(value: Any) -> Any:
+    def check(value: Any) -> None:
         if not is_valid(value):
             raise ValueError(message.format(quoted(value) if isinstance(value, str) else value))
-        return value
 
     return CheckAfter(check)
 
@@ -94,7 +93,7 @@ def _check_storable(text: str) -> str:
     return text
 
 
-def _check_object_store_url(value: Any) -> Any:
+def _check_object_store_url(value: str) -> None:
     """An http or https address of a server; credentials do not belong into it."""
     _check_storable(value)
     parts = urlsplit(value)
@@ -102,10 +101,9 @@ def _check_object_store_url(value: Any) -> Any:
         raise ValueError("is no address of an object store: https://host or http://host:port")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ValueError("has more than an address; credentials belong into credentials_file")
-    return value
 
 
-def _check_hook_url(text: str) -> str:
+def _check_hook_url(text: str) -> None:
     try:
         parts = urlsplit(_check_storable(text))
         host = parts.hostname
@@ -114,14 +112,12 @@ def _check_hook_url(text: str) -> str:
         raise ValueError("is not an address") from None
     if parts.scheme not in {"http", "https"} or not host:
         raise ValueError("must be an address that begins with http:// or https://")
-    return text
 
 
-def _check_mail_server(text: str) -> str:
+def _check_mail_server(text: str) -> None:
     host, _, port = _check_storable(text).rpartition(":") if ":" in text else (text, "", "0")
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{quoted(text)} is no mail server: write 'host' or 'host:port'")
-    return text
 
 
 def _to_file_mode(value: Any) -> Any:
