@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final, get_type_hints
 
 from peerd.config.problems import KeyPath, Problem, did_you_mean
 from peerd.config.section import Section
@@ -24,7 +24,11 @@ from peerd.config.settings import Document
 
 CONFIG_VARIABLE = "PEERD_CONFIG"
 
-SECTIONS_WITH_VARIABLES: Final = ("node", "database", "cluster", "manager", "statistics", "logging", "telemetry")
+_VARIABLES_OF: Final = ("node", "database", "cluster", "manager", "statistics", "logging", "telemetry")
+SECTIONS: Final[Mapping[str, type[Section]]] = {
+    name: kind for name, kind in get_type_hints(Document).items() if name in _VARIABLES_OF
+}
+"""The sections whose keys have variables."""
 MAX_SHOWN_KEY_LENGTH = 200
 
 
@@ -91,8 +95,8 @@ def setting_variables() -> dict[str, tuple[str, str]]:
     """Every variable that overrides a setting, with the section and the key that it overrides."""
     return {
         f"PEERD_{section}_{key}".upper(): (section, key)
-        for section in SECTIONS_WITH_VARIABLES
-        for key in _section_type(section).known_keys()
+        for section, kind in SECTIONS.items()
+        for key in kind.known_keys()
     }
 
 
@@ -108,7 +112,7 @@ def read_overrides(environment: Mapping[str, str]) -> dict[tuple[str, str], Any]
 def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     """Variables that look like an override, and override nothing."""
     known = setting_variables()
-    prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS_WITH_VARIABLES)
+    prefixes = tuple(f"PEERD_{section}_".upper() for section in SECTIONS)
     return [
         Problem("environment", None, name, "overrides no setting", did_you_mean(name, known))
         for name in sorted(environment)
@@ -116,13 +120,9 @@ def find_unknown_variables(environment: Mapping[str, str]) -> list[Problem]:
     ]
 
 
-def _section_type(section: str) -> type[Section]:
-    return cast("type[Section]", get_type_hints(Document)[section])
-
-
 def _parse_value(text: str, section: str, key: str) -> Any:
     """A whole number, true or false where the setting is one; all other types are parsed from text."""
-    kind, word = get_type_hints(_section_type(section))[key], text.strip()
+    kind, word = get_type_hints(SECTIONS[section])[key], text.strip()
     if kind is bool and word in {"true", "false"}:
         return word == "true"
     return int(word) if kind is int and word.isdecimal() and len(text) < 100 else text
