@@ -75,7 +75,7 @@ def check(path: Path | None = None, environment: Mapping[str, str] = os.environ)
     except ConfigError as error:
         return Check(error.problems)
     parser = SectionParser()
-    document = parser.parse_section(Document, source.values)
+    document = parser.parse_table(Document, source.values)
     source.invalid_keys = frozenset(parser.invalid_keys)
     settings, derived_problems = derive_settings(document, source)
     problems = [

@@ -85,7 +85,7 @@ def parse_section(section: type[AnySection], table: Mapping[str, Any]) -> AnySec
     peerd.config.parsing.InvalidSection: histroy: unknown key; max_jobs: must be at least 1
     """
     parser = SectionParser()
-    parsed: AnySection = parser.parse_section(section, table)
+    parsed: AnySection = parser.parse_table(section, table)
     if parser.mistakes:
         raise InvalidSection(parser.mistakes)
     return parsed
@@ -104,7 +104,7 @@ class SectionParser:
         self.mistakes: list[Mistake] = []
         self.invalid_keys: set[KeyPath] = set()
 
-    def parse_section(self, section: type[Section], table: Mapping[str, Any], path: KeyPath = ()) -> Any:
+    def parse_table(self, section: type[Section], table: Mapping[str, Any], path: KeyPath = ()) -> Any:
         """The section, with defaults for the wrong values; UNSET if a key that must be given has no valid value."""
         fields = _fields_of(section)
         self._note_unknown_keys(section, table, path)
@@ -148,7 +148,7 @@ class SectionParser:
         if origin is Mapping:
             return self._parse_entries(inner, value, path)
         if isinstance(kind, type) and issubclass(kind, Section):
-            return self.parse_section(kind, _to_table(value), path)
+            return self.parse_table(kind, _to_table(value), path)
         return _convert(kind, value)
 
     def _parse_annotated(self, kind: Any, value: Any, path: KeyPath) -> Any:

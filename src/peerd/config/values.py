@@ -57,8 +57,8 @@ def _check(is_valid: Callable[[Any], object], message: str = "") -> CheckAfter:
 
 
 def to_tuple(value: Any) -> Any:
-    """A tuple of a list, or of a single text."""
-    return tuple(value) if isinstance(value, list) else (value,) if isinstance(value, str) else value
+    """A tuple of a list, of a set, or of a single text."""
+    return tuple(value) if isinstance(value, list | set | frozenset) else (value,) if isinstance(value, str) else value
 
 
 def lower(value: Any) -> Any:
