@@ -93,7 +93,7 @@ class OutageReporter:
         return kind in {DatabaseOutageStarted, DatabaseOutageEnded}
 
     def __call__(self, event: Event) -> None:
-        """Take an event, on whatever thread it was emitted."""
+        """Take an event, on the thread that emitted it."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._take, event)
 

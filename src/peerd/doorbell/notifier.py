@@ -5,7 +5,7 @@ sent together: the first one after a pause at once, then one every 2 ms, doubled
 
 On MariaDB, MySQL and SQLite a ring is a UDP datagram to each active node (`DatagramTransport`), on PostgreSQL a NOTIFY
 (`NotifyTransport`). Both are signed with the cluster's secret and the database's time; PostgreSQL also takes unsigned
-rings, as hints of which a few a second are heeded.
+rings, as hints: a few of them a second are heeded.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, tuple[str, int
 
 @dataclass(eq=False)
 class NotifyTransport:
-    """Rings by PostgreSQL's NOTIFY, in a transaction of its own after that of the work.
+    """Rings by PostgreSQL's NOTIFY, in a transaction of its own after the work's.
 
     NOTIFY takes a lock of the whole database at its commit: in the work's transactions it would make each enqueue wait
     for the fsync of the others (graphile/worker #552).

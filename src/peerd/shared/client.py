@@ -114,7 +114,7 @@ class Subscription:
 
 
 class SharedClient:
-    """A connection to something outside, of which each machine has one: in its agent.
+    """A connection to something outside; each machine has one, in its agent.
 
     The agent's setup makes it (`agent.share(StudioClient, url)`); any process of the node uses it through
     ``ctx.shared(StudioClient)``, which has the same async methods, and `subscribe`. JSON values, bytes and times are

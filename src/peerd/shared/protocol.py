@@ -210,7 +210,7 @@ async def read_body(reader: asyncio.StreamReader) -> bytes | None:
     """The next message's body; None at the end of the stream.
 
     Raises:
-        SharedProtocolError: its length is greater than that of any message.
+        SharedProtocolError: it is longer than any message may be.
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))

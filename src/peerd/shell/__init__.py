@@ -1,1 +1,1 @@
-"""What all processes of a node do alike, whatever their service is."""
+"""What all processes of a node do alike, for any service."""

@@ -45,7 +45,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
 def list_queues(connection: Connection, most: int = counts.MOST_COUNTED) -> list[QueueState]:
     """All queues that have unfinished or lately ended tasks, or have been served or paused, by name.
 
-    Its cost depends on the number of queues, and not on that of tasks: each count ends at ``most``.
+    Its cost depends on the number of queues, and not on the number of tasks: each count ends at ``most``.
     """
     over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
     known = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))

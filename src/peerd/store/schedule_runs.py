@@ -304,7 +304,7 @@ def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleR
 
 
 def _known_status(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The status of a row; one that SQL by hand has invented is that of a run that has failed."""
+    """The status of a row; one that SQL by hand has invented counts as failed."""
     try:
         return {"status": RunStatus(row["status"])}
     except ValueError:

@@ -147,7 +147,7 @@ def _parse_timeout(message: Mapping[str, Any]) -> float:
 
 
 class RecipientLink(Protocol):
-    """The connection to a process: a `FrameChannel`, or that of an inline node."""
+    """The connection to a process: a `FrameChannel`, or the connection of an inline node."""
 
     @property
     def is_open(self) -> bool: ...

@@ -138,7 +138,7 @@ class OomKillCounter:
     the machine (/proc/vmstat), the fallback, includes other programs.
 
     Args:
-        counters: files with a line `oom_kill N`, of which the first readable one is used; None for the system's.
+        counters: files with a line `oom_kill N`; the first readable one is used. None for the system's.
     """
 
     def __init__(self, counters: list[Path] | None = None) -> None:

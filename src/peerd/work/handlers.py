@@ -178,7 +178,7 @@ class Queue:
 
         Args:
             function: a coroutine function; a plain one runs in a thread.
-            name: of the handler, if not that of the function.
+            name: of the handler; the function's name by default.
             timeout: of an attempt, seconds or "2h"; None is the worker's.
             max_attempts: None is the worker's.
             retry_on: exceptions that are retried; if given, all others make the task dead.

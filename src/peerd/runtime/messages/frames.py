@@ -54,7 +54,7 @@ def encode(message: Mapping[str, object], *, escape_surrogates: bool = False) ->
 
 
 class FrameDecoder:
-    """Decodes a stream of frames, in whatever pieces it arrives.
+    """Decodes a stream of frames that arrives in pieces of any size.
 
     >>> decoder = FrameDecoder()
     >>> decoder.feed(encode({"n": 1})[:6])

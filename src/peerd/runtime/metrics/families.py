@@ -28,7 +28,7 @@ class MetricKind(StrEnum):
     GAUGE = "gauge"
     """Rises and falls; those of the living processes are added."""
     LARGEST = "largest"
-    """A gauge of which the largest of the living processes counts."""
+    """A gauge; the largest value among the living processes counts."""
     HISTOGRAM = "histogram"
     """Durations by size, in seconds; those of all processes are added."""
 
@@ -63,7 +63,7 @@ FAMILIES: Final[dict[str, MetricFamily]] = {
         _COUNTER, "Outcomes that the database refused, because their claim was not held any more."
     ),
     "peerd_unknown_claims_released_total": MetricFamily(
-        _COUNTER, "Claims of which their process did not know, and which it released."
+        _COUNTER, "Claims that their process did not know, and released."
     ),
     "peerd_rescues_total": MetricFamily(_COUNTER, "Tasks that were released from a dead holder."),
     "peerd_rescued_dead_total": MetricFamily(_COUNTER, "Rescued tasks that had no attempt left."),
@@ -83,7 +83,7 @@ FAMILIES: Final[dict[str, MetricFamily]] = {
         _LARGEST, "Largest delay of an event loop between two reports, of the slowest process.", ("kind",)
     ),
     "peerd_component_failures_total": MetricFamily(
-        _COUNTER, "Failures of components of a process, each of which was started again.", ("component",)
+        _COUNTER, "Failures of components of a process; each was started again.", ("component",)
     ),
     "peerd_alerts_total": MetricFamily(_COUNTER, "Alerts of the node, before the limit of each hook.", ("alert",)),
     "peerd_node_info": MetricFamily(_LARGEST, "1; its labels name the node and its version.", ("node", "version")),

@@ -93,7 +93,7 @@ def is_valid(sample: Sample) -> bool:
 
 
 def in_chunks(samples: Iterable[Sample], size: int = MAX_CHUNK) -> Iterator[list[Any]]:
-    """Samples as values of messages, of which none has more bytes than `size` as JSON, or one sample.
+    """Samples as values of messages; none has more bytes than `size` as JSON, or it has one sample.
 
     >>> [len(chunk) for chunk in in_chunks([Sample("peerd_rescues_total")] * 5, size=70)]
     [2, 2, 1]

@@ -1,4 +1,4 @@
-"""The span of an enqueue, in whatever process it happens.
+"""The span of an enqueue, in any process.
 
 It costs a look into a table where OpenTelemetry is not loaded. Where the application has loaded it and set it up, an
 enqueue has a span without any setting of peerd, as other clients of servers have.

@@ -1,6 +1,6 @@
 """Tokens of the API: what programs present in place of a login.
 
-A token is ``peerd_PREFIX_SECRET``. The prefix finds its row. The secret is 256 random bits, of which the row has a
+A token is ``peerd_PREFIX_SECRET``. The prefix finds its row. The secret is 256 random bits; the row has a
 digest: a slow hash such as argon2 protects what people choose and others can guess, and would cost 50 ms a request.
 """
 

@@ -39,7 +39,7 @@ HAS_PASSWORD: Final = users.c.password_hash.is_not(None)
 
 
 def has_users(connection: Connection) -> bool:
-    """Whether there is a user, of whatever state."""
+    """Whether there is a user, of any state."""
     return bool(connection.execute(sa.select(sa.exists(sa.select(users.c.name)))).scalar())
 
 

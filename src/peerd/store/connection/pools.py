@@ -70,7 +70,7 @@ class Engines(NamedTuple):
     """For transactions in which the operations of many queue clients are committed together; planned as short ones, and
     no statement waits long for a lock, because all of them would wait."""
     undurable_groups: Engine
-    """The same, of which a failure of the server may undo the last ones; on PostgreSQL only."""
+    """The same; a failure of the server may undo the last ones, on PostgreSQL only."""
 
     def distinct(self) -> tuple[Engine, ...]:
         """Those with pools of their own."""

@@ -40,7 +40,7 @@ TIME_PARAMETERS: Final = {
     "finishes_in": sa.Double(),
     "finishes_at": INSTANT,
 }
-"""Values of which columns are made, and their types."""
+"""Values that columns are made of, and their types."""
 TASK_ATTRIBUTES: Final = {
     "node_id": "node",
     "starts_in": "start_in",
@@ -70,7 +70,7 @@ class InsertValues(NamedTuple):
 
 
 def insert_many(connection: Connection, new: Sequence[NewTask], node_ids: Mapping[str, int]) -> Sequence[int]:
-    """Insert one task or more, of which the same times are given; their ids in the same order."""
+    """Insert one task or more that have the same kinds of times; their ids in the same order."""
     if len(new) == 1:
         return [insert_one(connection, new[0], node_ids)]
     values = _values_of_many(new, node_ids, connection.dialect)

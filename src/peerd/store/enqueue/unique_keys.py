@@ -72,7 +72,7 @@ def reacquire_key(connection: Connection, task: Task, token: int) -> None:
 
 
 def reacquire_keys(connection: Connection, keyed: Sequence[Task]) -> dict[int, UniqueKeyTaken]:
-    """`reacquire_key` for many tasks, none of which have the same key; the refused ones, by their ids.
+    """`reacquire_key` for many tasks with different keys; the refused ones, by their ids.
 
     A key whose row is missing, or is the task's own, is taken together with the others. Only one that has another
     holder costs statements of its own.

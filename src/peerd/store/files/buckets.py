@@ -108,7 +108,7 @@ def get_bucket_and_class(connection: Connection, name: str, class_name: str | No
     Args:
         connection: of a read.
         name: of the bucket.
-        class_name: of the class; None: that of the bucket.
+        class_name: of the class; None: the bucket's.
 
     Raises:
         BucketNotFound, FileClassNotFound: there is none.

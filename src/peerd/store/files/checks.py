@@ -1,4 +1,4 @@
-"""Checks: the files that are not settled, of which it is decided again and again what they need.
+"""Checks: the files that are not settled; what they need is decided again and again.
 
 An event (a put, a deletion, a bad copy, a lost disk) only asks for a check. The decision looks at what is there
 (`peerd.storage.placement`). So an event that is reported twice, or a decision that is lost, does no harm.

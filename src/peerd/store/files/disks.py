@@ -152,7 +152,7 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
     missing: its copies count again when they were verified; those of a shared disk at once, because an object store
     that could not be reached has changed nothing meanwhile. A lost one stays lost: a new one has to be made of it.
 
-    A report without a problem does not end a failure of which another process has written lately (`report_failure`).
+    A report without a problem does not end a failure that another process has written lately (`report_failure`).
     """
     is_used = sa.and_(disks.c.identity == report.identity, disks.c.state != DiskState.LOST.value)
     is_folder = disks.c.kind == DiskKind.FOLDER.value

@@ -21,7 +21,7 @@ from peerd.store.schema.tables import file_buckets, file_checks, file_copies, fi
 from peerd.store.schema.types import seconds_from_now
 
 NOT_DECIDED: Final = "unchecked"
-"""The health of a file of which it is not decided yet what it needs."""
+"""The health of a file before it is decided what the file needs."""
 LOST: Final = "lost"
 RISKS: Final = ("at-risk", "unreachable", LOST)
 """Healths of files with fewer copies than wanted."""
@@ -58,7 +58,7 @@ class FilesAtRisk(msgspec.Struct, frozen=True):
     """Counts of all files that are not settled, by health, and a page of them.
 
     Attributes:
-        counts: by health; ``unchecked`` of those of which nothing is decided yet. Empty where they were not asked for.
+        counts: by health; ``unchecked`` of those that are not decided yet. Empty where they were not asked for.
         files: those without a tombstone, the fewest good copies first; of as many, by health and age.
         next_after: what to give as ``after`` for the next page; None: this is the last one.
     """
@@ -198,7 +198,7 @@ def _cursor(last: FileAtRisk) -> str:
 
 
 def _cells_from(connection: Connection, healths: Sequence[str], after: RiskPlace | None) -> Iterable[Cell]:
-    """The cells that have files, from that of a place on."""
+    """The cells that have files, from the cell of a place on."""
     filled = [(count.danger, count.health) for count in count_risks(connection, healths, most=1)]
     if after is None:
         return filled

@@ -188,7 +188,7 @@ def end_uploads(connection: Connection, bucket: Bucket) -> list[tuple[int, list[
 
 
 class CompletedUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """An upload that was completed lately; ``etag`` is that of the object that it became."""
+    """An upload that was completed lately; ``etag`` is the ETag of the object that it became."""
 
     id: str
     bucket: str

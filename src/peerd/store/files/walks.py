@@ -19,7 +19,7 @@ from peerd.store.schema.types import now, seconds_from_now
 
 MISSING: Final = "missing"
 ROWS_OF_WALK: Final = 2_000
-"""Copies of which it is looked at once whether their verification is due."""
+"""Copies that are examined at once: whether their verification is due."""
 REBALANCE: Final = "rebalance"
 MANY_UNSETTLED: Final = 1_000
 """Files; while so many are not settled, copies are made where they lack before any is moved."""

@@ -1,6 +1,6 @@
 """Reserving: take the next jobs for a queue client, with a deadline instead of touches.
 
-The order is that of a claim: priority, failures, due time, id. A client's job has neither failures nor a start time
+The order is a claim's: priority, failures, due time, id. A client's job has neither failures nor a start time
 while it is ready, so jobs of one priority come in the order in which they were put, and a released one comes before
 younger ones.
 
@@ -77,7 +77,7 @@ Row = Sequence[Any]
 
 
 class ReservationTerms(msgspec.Struct, frozen=True):
-    """What a reservation reads and writes; max_attempts stays that of the worker that tries the job, if any does."""
+    """What a reservation reads and writes; max_attempts stays as the worker that tries the job has written it."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def _reserve_by_rank(
 ) -> list[Row]:
     """Reserve one job after another, from the limited queues and beside them, by priority.
 
-    A rank of a limited queue is that of its first job, which its limits may not let start; so a reservation from it is
+    A rank of a limited queue is its first job's, which its limits may not let start; so a reservation from it is
     bounded by the next rank of all others. Of two first jobs of the same priority, either may come first.
     """
     direct = DriverConnection(connection)
@@ -321,7 +321,7 @@ def _reservation_update() -> CompiledStatement:
 
 
 def bounded_ttr(ttr: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """A ttr as a client could have given it, whatever SQL by hand has written: no deadline is out of range."""
+    """A ttr as a client could have given it, also where SQL by hand wrote another: no deadline is out of range."""
     least: sa.ColumnElement[int] = sa.literal_column("1")
     most: sa.ColumnElement[int] = sa.literal_column(str(LARGEST_CLIENT_SECONDS))
     return sa.case((ttr > most, most), (ttr < least, least), else_=ttr)

@@ -97,7 +97,7 @@ def cluster_counts(connection: Connection) -> TubeCounts:
 
 
 def has_jobs(connection: Connection, queue: str) -> bool:
-    """Whether a tube has jobs, in whatever state."""
+    """Whether a tube has jobs, in any state."""
     name = sa.literal(queue)
     first = [by_index(sa.select(tasks.c.id).where(kind.of(name)), kind.index) for kind in PENDING_KINDS]
     first += [by_index(sa.select(tasks.c.id).where(is_aside(one, name)), "tasks_aside") for one in ASIDE_STATUSES]
@@ -301,7 +301,7 @@ def _first_job(part: Part, queue: Any, *columns: Any) -> sa.Select[Any]:
 
 
 def peek(connection: Connection, job_id: int) -> FoundJob | None:
-    """The job of this id, in whatever state; None if there is none, or if it has ended."""
+    """The job of this id, in any state; None if there is none, or if it has ended."""
     if not 0 < job_id < 2**63:
         return None
     ended = [str(status) for status in FINISHED]

@@ -75,7 +75,7 @@ class Bury(msgspec.Struct, frozen=True):
         claim: the reservation.
         priority: the new priority; None leaves it as it is.
         order: microseconds of a clock; jobs are kicked in this order.
-        counts: the counter to raise beside that of buries.
+        counts: the counter to raise beside the one of buries.
     """
 
     claim: ClaimId

@@ -229,9 +229,9 @@ class KeyRoundRobin:
         self._with_unkeyed = with_unkeyed
         self._skip_locked_rows = skip_locked_rows
         self.blocked: set[str] = set()
-        """Keys of which nothing may start now; set by the caller."""
+        """Keys whose tasks may not start now; set by the caller."""
         self.left: int | None = None
-        """The rank of which no more keys are wanted; set by the caller."""
+        """The rank whose further keys are not wanted; set by the caller."""
 
     def __iter__(self) -> Iterator[KeyCandidates]:
         lanes = [self._keys_of(lane) for lane in self._lanes]

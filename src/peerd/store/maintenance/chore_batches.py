@@ -240,7 +240,7 @@ class HistoryStep(msgspec.Struct, frozen=True):
 
 
 def ages_of(histories: Mapping[str, float], general: float) -> list[HistoryAge]:
-    """The ages at which done tasks are deleted: that of all queues, and those of the queues with their own.
+    """The ages at which done tasks are deleted: the general one, and those of the queues with their own.
 
     >>> [(one.age, sorted(one.queues), one.are_exceptions) for one in ages_of({"a": 60.0, "b": 9.0, "c": 5.0}, 60.0)]
     [(60.0, ['b', 'c'], True), (5.0, ['c'], False), (9.0, ['b'], False)]

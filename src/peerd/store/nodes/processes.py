@@ -78,7 +78,7 @@ def register_process(
     pid: int,
     capabilities: ProcessCapabilities = NO_CAPABILITIES,
 ) -> int:
-    """Register a process; returns its id: that of an earlier registration, if its reply was lost.
+    """Register a process; returns its id, the one of an earlier registration if its reply was lost.
 
     So a registration that the database carries out late, after the one that was sent in its place, changes nothing.
     Each queue that the process serves gets a row in ``queues``: one without a row was never served.

@@ -716,8 +716,8 @@ file_uploads = _table(
     only_on(MYSQL, sa.Index("file_uploads_content", "content_id")),
     only_on(MYSQL, sa.Index("file_uploads_aborted", "aborted_at")),
 )
-"""An upload of S3 has a row for each part. A resumable one has a ``content_id``, and is one part of a content, of which
-``received`` bytes are durable: its parts need no rows. ``aborted_at``: its bytes are still to be removed."""
+"""An upload of S3 has a row for each part. A resumable one has a ``content_id``, and is one part of a content:
+``received`` bytes of it are durable, and its parts need no rows. ``aborted_at``: its bytes are still to be removed."""
 partial_index("file_uploads_content", file_uploads.c.content_id, where="content_id IS NOT NULL")
 partial_index("file_uploads_aborted", file_uploads.c.aborted_at, where="aborted_at IS NOT NULL")
 

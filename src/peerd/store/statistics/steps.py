@@ -22,7 +22,7 @@ SAMPLE: Final = 15
 """Seconds between two samples of the table `depths`, as the step of their rows."""
 LONGEST_FINE: Final = 2 * HOUR
 LONGEST_MEDIUM: Final = 2 * 86_400
-"""Seconds of time of which a series has points of a minute, or of ten minutes."""
+"""Seconds for which a series has points of a minute, or of ten minutes."""
 SETTLED_AFTER: Final = {TEN_MINUTES: 60.0, HOUR: 240.0}
 """Seconds after the end of a span of a step, at which it is made of finer rows: by then those are written, unless the
 database was away."""

@@ -23,7 +23,7 @@ from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, 
 from peerd.store.tasks.rows import batches
 
 FEW_QUEUES: Final = 16
-"""Queues of which the heads of all lanes are read at once; of more, the lanes with the best tasks are found first."""
+"""Queues up to which the heads of all lanes are read at once; beyond, the lanes with the best tasks are found first."""
 MAX_HEADS: Final = 64
 """Lanes of queues in one statement."""
 

@@ -63,7 +63,7 @@ def count_unfinished(connection: Connection, queue: str, most: int = MOST_COUNTE
 
 
 def count_working(connection: Connection) -> dict[str, tuple[int, int]]:
-    """The working tasks of each queue, of which there are as many as slots; and those that queue clients hold."""
+    """The working tasks of each queue, as many as there are slots at the most; and those that queue clients hold."""
     held = sa.func.count(tasks.c.deadline_at)
     grouped = sa.select(tasks.c.queue, sa.func.count(), held).where(is_working()).group_by(tasks.c.queue)
     rows = connection.execute(by_index(grouped, PENDING_WITHOUT_KEY.index))

@@ -39,7 +39,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
         status: of this status.
         node_id: pinned to this node, or held by it, now or last.
         search: a part of the body or of the error, in any case.
-        where: comparisons of columns, all of which hold.
+        where: comparisons of columns; all of them hold.
         queues: of one of these queues.
     """
 
@@ -70,7 +70,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
         return [*conditions, *self.conditions_beside_status()]
 
     def conditions_beside_status(self) -> list[sa.ColumnElement[bool]]:
-        """All but that of the status, for rows of an index that holds one status only."""
+        """All conditions except the status, for rows of an index that holds one status only."""
         texts = ((tasks.c.queue, self.queue), (tasks.c.name, self.name))
         conditions: list[sa.ColumnElement[bool]] = [column == text for column, text in texts if text is not None]
         if self.queues is not None:

@@ -375,7 +375,7 @@ def _find(connection: Connection, wanted: LineFilter, part: list[sa.ColumnElemen
 
 
 def _cut(items: list[FoundLine], limit: int) -> LineSearch:
-    """The first lines, without those of the last instant, of which there are more."""
+    """The first lines, without the lines of the last instant, because there are more of them."""
     last = items[limit].line.at
     kept = list(takewhile(lambda one: one.line.at > last, items)) or items[:limit]
     end = kept[-1].line.at

@@ -220,7 +220,7 @@ def _read_rows(connection: Connection, ids: Sequence[int], wanted: TaskCondition
 
 
 class _Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The place of the last entry of a page, and of which filter; texts stand for times, too."""
+    """The place of the last entry of a page, and the filter of the page; texts stand for times, too."""
 
     filter: str
     section: int
@@ -319,7 +319,7 @@ def count_tasks(connection: Connection, queues: Collection[str] | None = None) -
 
 
 class IndexSection(msgspec.Struct, frozen=True):
-    """Entries of an index that meet a condition, in the order of its columns, of which the last one is the id."""
+    """Entries of an index that meet a condition, in the order of its columns; the last one is the id."""
 
     condition: sa.ColumnElement[bool] | None
     index: str

@@ -90,7 +90,7 @@ class ProcessManager:
         """Replace a slot's process; the outcome is set in the replacement.
 
         The new process boots beside the old one and takes over when it is ready; if it dies before, the old one stays.
-        The agent, of which there is only one, and commands, which may need exclusive resources, end first.
+        The agent, because there is only one, and commands, which may need exclusive resources, end first.
         """
         slot = entry.slot
         replacement.previous_kind = slot.kind

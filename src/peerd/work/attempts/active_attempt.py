@@ -32,7 +32,7 @@ NOT_STARTED: Final = Released("it has not begun")
 class ActiveAttempt:
     """A claimed task: prefetched, running, or ended and waiting to be written.
 
-    `since` is the event loop's time of the claim, and later that of the start.
+    `since` is the event loop's time of the claim, and later of the start.
     """
 
     __slots__ = ("asyncio_task", "execution", "held", "outcome", "refused_outcome", "seconds", "since", "task")

@@ -1,4 +1,4 @@
-"""A handler in a process of its own: the worker's side, and that of the process.
+"""A handler in a process of its own: the worker's side, and the side of the process.
 
 Each attempt is a fresh interpreter, ``python -m peerd.work.attempts.handler_process FD``, which dies with the worker's
 main thread, and which a cancel or a time-out kills with its whole process group. The request is its standard input. Its

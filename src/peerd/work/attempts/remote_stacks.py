@@ -94,7 +94,7 @@ class RemoteStacks:
             self._readable = None
 
     def read(self) -> list[CallStack]:
-        """The stacks of its threads, that of the handler first.
+        """The stacks of its threads, the handler's first.
 
         Raises:
             HandlerProcessSilent: it starts, ends, or does not answer.

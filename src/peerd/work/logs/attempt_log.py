@@ -43,7 +43,7 @@ class LineBatch(NamedTuple):
 
 
 class AttemptLog:
-    """The log of one attempt; the cost of an attempt that logs nothing is that of this object.
+    """The log of one attempt; an attempt that logs nothing costs this object and no more.
 
     Args:
         lines: those of the process.

@@ -46,7 +46,7 @@ _captured: Final = _Captured()
 
 
 class CapturedStream:
-    """Takes the place of `sys.stdout` or `sys.stderr`; everything but writing is that of the stream behind it."""
+    """Takes the place of `sys.stdout` or `sys.stderr`; everything but writing is done by the stream behind it."""
 
     def __init__(self, stream: TextIO, name: str) -> None:
         self._stream = stream
