@@ -22,6 +22,7 @@ from peerd.runtime.observability.error_reporting import ErrorHook, ErrorKind, Er
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.shell.registration import HEARTBEAT_INTERVAL, keep_heartbeat, register_under_node, retry_if_replacement
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
@@ -140,6 +141,7 @@ class ProcessShell:
     async def run(self) -> None:
         """Run the service, and write the heartbeats of the process meanwhile."""
         heartbeat = asyncio.create_task(self._beat(), name="heartbeat")
+        heartbeat.add_done_callback(self._taint_without_heartbeat)
         try:
             await self.service.run()
         except Exception as error:
@@ -181,6 +183,10 @@ class ProcessShell:
         every = self.service.heartbeat_every
         if every is not None:
             await keep_heartbeat(self.database, self.process_id, self.outages, self.events, every)
+
+    def _taint_without_heartbeat(self, heartbeat: asyncio.Task[None]) -> None:
+        if not heartbeat.cancelled() and (error := heartbeat.exception()) is not None:
+            self.link.tainted(f"its heartbeat has ended: {describe_exception(error)}")
 
     async def _record_failed_start(self) -> None:
         """Record the end of the process: without it the row says that it lives until the agent learns of its death."""
