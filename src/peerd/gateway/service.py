@@ -26,7 +26,7 @@ from peerd.store.nodes.processes import end_process
 POLL_EVERY: Final = 1.0
 """Seconds between two polls for waiting clients where the doorbell does not work."""
 RUNG_POLL_EVERY: Final = 10.0
-"""The same while it works."""
+"""Seconds between two polls for them while it works: a ring may be lost."""
 FINISH_WITHIN: Final = 3.0
 """Seconds that the release of the last reservations may take."""
 

@@ -1,4 +1,4 @@
-"""Walks along many rows, in steps, each of which goes on from where the one before it was."""
+"""Walks along the rows of a table in steps: each step goes on where the one before it has ended."""
 
 from __future__ import annotations
 
