@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.domain.error_report import ErrorReport
 from peerd.runtime.messages.frames import receive
+from peerd.runtime.observability.error_reporting import ErrorReport
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.shell import process_shell

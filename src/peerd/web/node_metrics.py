@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import MessageError
 from peerd.runtime.metrics.exposition import expose
-from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode, read_node_metrics_async
+from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode, read_node_metrics
 from peerd.runtime.process.process_context import METRICS_ACTION
 
 TIMEOUT: Final = 3.0
@@ -29,7 +29,7 @@ async def expose_node_metrics(process: Any, accept: str) -> tuple[bytes, str]:
         raise NotServedByNode
     request = partial(process.messenger.request, "agent", METRICS_ACTION, timeout=TIMEOUT)
     try:
-        samples = await read_node_metrics_async(request)
+        samples = await read_node_metrics(request)
     except MessageError as error:
         raise MetricsNotAvailable(str(error)) from error
     return expose(samples, accept)

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -130,7 +131,7 @@ NO_SAMPLES: list[list[Any]] = [
 ]  # fmt: skip
 
 
-def test_what_is_no_sample_is_not_counted_and_what_is_no_report_or_no_page_is_refused() -> None:
+async def test_what_is_no_sample_is_not_counted_and_what_is_no_report_or_no_page_is_refused() -> None:
     for sample in NO_SAMPLES:
         assert parse_samples([sample, [RESCUES, [], 1.0, []]]) == [Sample(RESCUES, value=1)]
     for data in (None, 7, [7], [[RESCUES, [], "1", []]], [[RESCUES, "x"]]):
@@ -138,12 +139,12 @@ def test_what_is_no_sample_is_not_counted_and_what_is_no_report_or_no_page_is_re
             parse_samples(data)
     for answer in (None, {}, {"samples": 7}, {"samples": [], "after": 7}):
         with pytest.raises(MetricsNotAvailable):
-            read_node_metrics(lambda _, answer=answer: answer)  # type: ignore[misc]
+            await read_node_metrics(AsyncMock(return_value=answer))
     with pytest.raises(MetricsNotAvailable, match="pages"):
-        read_node_metrics(lambda _: {"samples": [], "after": [RESCUES, []]})
+        await read_node_metrics(AsyncMock(return_value={"samples": [], "after": [RESCUES, []]}))
 
 
-def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
+async def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
     node = NodeMetrics()
     names = [f"{number}-{'ü' * 190}" for number in range(MOST_HANDLERS_SHOWN)]
     for name in names:
@@ -154,14 +155,14 @@ def test_messages_have_a_largest_size_and_pages_are_all_of_it() -> None:
     assert max(len(json.dumps(chunk, ensure_ascii=False).encode()) for chunk in chunks) <= MAX_CHUNK * 1.1
     asked = []
 
-    def request(data: Any) -> Any:
+    async def request(data: Any) -> Any:
         asked.append(data)
         after = data["after"]
         return json.loads(
             json.dumps(msgspec.to_builtins(page_of(node.samples(), after and SeriesKey(after[0], tuple(after[1])))))
         )
 
-    assert read_node_metrics(request) == node.samples()
+    assert await read_node_metrics(request) == node.samples()
     assert len(asked) == len(chunks)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from typer import Option
@@ -49,10 +50,11 @@ def metrics(
 
 
 def _read(folder: Path) -> list[Sample]:
+    async def request(data: object) -> Any:
+        return control_client.call_agent(folder, METRICS_ACTION, data, timeout=AGENT_TIMEOUT)
+
     try:
-        return read_node_metrics(
-            lambda data: control_client.call_agent(folder, METRICS_ACTION, data, timeout=AGENT_TIMEOUT)
-        )
+        return asyncio.run(read_node_metrics(request))
     except (control_client.CommandRefused, MetricsNotAvailable) as error:
         raise CommandError(str(error)) from error
 

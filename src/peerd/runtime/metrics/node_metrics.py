@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -134,7 +134,7 @@ class NotServedByNode(PeerdError, LookupError):
         super().__init__("no process of a node serves this app, so it has no node to show the metrics of")
 
 
-def read_node_metrics(request: Callable[[object], Any]) -> list[Sample]:
+async def read_node_metrics(request: Callable[[object], Awaitable[Any]]) -> list[Sample]:
     """Read all pages.
 
     Args:
@@ -143,35 +143,10 @@ def read_node_metrics(request: Callable[[object], Any]) -> list[Sample]:
     Raises:
         MetricsNotAvailable: the agent has answered something else.
     """
-    pages = _pages()
-    data = next(pages)
-    while True:
-        try:
-            data = pages.send(request(data))
-        except StopIteration as end:
-            samples: list[Sample] = end.value
-            return samples
-
-
-async def read_node_metrics_async(request: Callable[[object], Awaitable[Any]]) -> list[Sample]:
-    """`read_node_metrics`, with a request that is awaited."""
-    pages = _pages()
-    data = next(pages)
-    while True:
-        answer = await request(data)
-        try:
-            data = pages.send(answer)
-        except StopIteration as end:
-            samples: list[Sample] = end.value
-            return samples
-
-
-def _pages() -> Generator[object, Any, list[Sample]]:
-    """Yields what to ask for, gets the answers, and returns all samples."""
     found: list[Sample] = []
     after: object = None
     for _ in range(MAX_PAGES):
-        answer = yield {"after": after}
+        answer = await request({"after": after})
         try:
             page = msgspec.convert(answer, MetricsPage)
             found += parse_samples(page.samples)
