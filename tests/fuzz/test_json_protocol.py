@@ -111,7 +111,8 @@ def test_any_stream_is_answered_and_ends(
 
 def test_a_gateway_that_was_fuzzed_holds_nothing_any_more(gateway: GatewayThread) -> None:
     assert converse(gateway, [b'{"cmd":"get_job","queue":"else"}'])[0]["code"] == "no_work"
+    engine = gateway.engine
     assert gateway.call(
-        lambda: (gateway.engine.waiting, sum(len(one.reservations) for one in gateway.engine._clients))
+        lambda: (engine.ready.waiters.total, sum(len(one.reservations) for one in engine.reserving.clients))
     ) == (0, 0)
     assert gateway.state.buffered == 0

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from peerd.gateway import engine
+from peerd.gateway import ready_jobs
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import (
     DELETED,
@@ -52,7 +52,7 @@ def test_a_large_kick_is_done_in_parts_between_which_others_are_served(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kicker, other = connect(), connect()
-    monkeypatch.setattr(engine, "KICK_PART", 5)
+    monkeypatch.setattr(ready_jobs, "KICK_PART", 5)
     for _ in range(12):
         put_in_state(kicker, "buried")
     kicker.ask_all(b"put 0 1000 60 0\r\n\r\n" * 1000, 1000)

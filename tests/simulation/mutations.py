@@ -262,7 +262,7 @@ def _half_the_time(self: Any, job: Any, now: float) -> None:
 
 
 def _delete_whoever_holds(self: Any, client: QueueClient, job_id: int, answer: Any) -> None:
-    for holder in self._clients:
+    for holder in self._operations._attempts.clients:
         held = holder.reservations.pop(job_id, None)
         if held is not None:
             self._operations.submit(client, DeleteHeld(held.claim, keep=False), answer)
@@ -296,7 +296,7 @@ def _take_back_as_claims(connection: Connection, locked: Sequence[Task], *args: 
 
 _TAKE_BACK: Final = rescue._take_back
 _RESERVATION: Final = Reservation.__init__
-_DELETE_OF: Final = Engine.delete
+_DELETE_OF: Final = ReservationEnds.delete
 _DELETED_HELD: Final = ReservationEnds._deleted_held
 
 
@@ -352,7 +352,8 @@ MUTATIONS: Final = (
     variant("a closed connection keeps its jobs", 1, (CLIENTS,), (ReservationEnds, "return_job", _ignore)),
     variant("a deadline passes without a release", 0, (CLIENTS,), (ReservationEnds, "expire", _ignore)),
     variant("a deadline comes too early", 0, (CLIENTS,), (Reservation, "__init__", _half_the_time)),
-    variant("a client deletes what another one holds", 6, (CLIENTS,), (Engine, "delete", _delete_whoever_holds)),
+    variant("a client deletes what another one holds", 6, (CLIENTS,),
+            (ReservationEnds, "delete", _delete_whoever_holds)),
     variant("a delete that failed is answered as done", 7, (CLIENTS, "fail the call"),
             (ReservationEnds, "_deleted_held", _deleted_for_certain)),
     variant("a reserved job is deleted without the lease", 6,

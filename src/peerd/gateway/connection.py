@@ -157,7 +157,7 @@ class GatewayConnection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""
         if not self._output:
-            self._state.engine.outbox.add(self._flush)
+            self._state.engine.operations.outbox.add(self._flush)
         self._output.append(data)
         self.account.add(len(data))
 

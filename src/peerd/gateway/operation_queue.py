@@ -9,17 +9,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from peerd.gateway.batches import Answer, Batch, GroupCommitter, OperationFailed
 from peerd.gateway.operations import Holder, JobOperation
-from peerd.gateway.reserving import Reserving
+from peerd.gateway.outbox import Outbox
 from peerd.store.connection.database import Database
 
 LARGE: Final = 8
 """Answers of a batch after which the next one waits."""
 MAX_WAIT: Final = 0.25
 """Part of the time which a batch took, for which the next one waits at the most."""
+
+
+class Attempts(Protocol):
+    """What joins each batch just before it is executed: attempts of waiting clients to reserve jobs."""
+
+    @property
+    def has_attempts(self) -> bool:
+        """Whether `add_attempts` would add one."""
+
+    def add_attempts(self, batch: Batch) -> None:
+        """Add the attempts that are to be made to a batch that is complete, while no other one is being executed."""
+
+    def finish_batch(self) -> None:
+        """Note that the results of a batch have been delivered."""
 
 
 class OperationQueue:
@@ -29,21 +43,15 @@ class OperationQueue:
         database: not closed with it.
         holder: the process.
         on_failures: called with the errors of a batch, one of each kind.
-        on_delivered: called when the results of a batch have been delivered.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        holder: Holder,
-        on_failures: Callable[[Sequence[Exception]], None],
-        on_delivered: Callable[[], None],
-    ) -> None:
+    def __init__(self, database: Database, holder: Holder, on_failures: Callable[[Sequence[Exception]], None]) -> None:
+        self.outbox = Outbox()
+        self.open_batch = Batch()
+        """The batch that the next operations join."""
         self._on_failures = on_failures
-        self._on_delivered = on_delivered
         self._loop = asyncio.get_running_loop()
         self._committer = GroupCommitter(database, holder, self._deliver)
-        self._open_batch = Batch()
         self._is_executing = False
         self._is_flush_scheduled = False
         self._began_at = 0.0
@@ -53,9 +61,9 @@ class OperationQueue:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def start(self, reserving: Reserving) -> None:
-        """Begin to execute operations, and the attempts of these reserves."""
-        self._reserving = reserving
+    def start(self, attempts: Attempts) -> None:
+        """Begin to execute operations, and these attempts."""
+        self._attempts = attempts
         self._committer.start()
 
     async def finish(self) -> None:
@@ -68,17 +76,12 @@ class OperationQueue:
 
     def submit(self, client: object, operation: JobOperation, answer: Answer) -> None:
         """Have an operation executed; ``answer`` is called with its result. Those of one client keep their order."""
-        self._open_batch.add(client, operation, answer)
+        self.open_batch.add(client, operation, answer)
         self.request_batch(1)
 
     def submit_last(self, operation: JobOperation, answer: Answer) -> None:
         """Have an operation executed after all others so far, whoever has submitted them."""
-        self._open_batch.add_last(operation, answer)
-        self.request_batch()
-
-    def offer(self, client: object, tube: str, jobs: int = 1, *, is_certain: bool = False) -> None:
-        """Let waiting clients attempt directly after the operations so far of a client: they may make jobs ready."""
-        self._reserving.offers.add(self._open_batch, client, tube, jobs, is_certain=is_certain)
+        self.open_batch.add_last(operation, answer)
         self.request_batch()
 
     def request_batch(self, commands: int = 0) -> None:
@@ -102,8 +105,8 @@ class OperationQueue:
     def _flush(self) -> None:
         self._is_flush_scheduled = False
         self._began_at = self._loop.time()
-        batch, self._open_batch = self._open_batch, Batch()
-        self._reserving.add_attempts(batch)
+        batch, self.open_batch = self.open_batch, Batch()
+        self._attempts.add_attempts(batch)
         if batch:
             self._is_executing = True
             self._committer.submit(batch)
@@ -130,14 +133,14 @@ class OperationQueue:
                 answer(result)
         if failures:
             self._on_failures(tuple(failures.values()))
-        self._on_delivered()
-        self._reserving.finish_batch()
+        self.outbox.flush()
+        self._attempts.finish_batch()
 
     def _continue(self, took: float) -> None:
         """Wait for those that were answered, or begin the next batch."""
         if self._awaited > 0:
             self._end_of_wait = self._loop.call_later(took * MAX_WAIT, self._stop_waiting)
-        elif self._open_batch or self._reserving.has_attempts:
+        elif self.open_batch or self._attempts.has_attempts:
             self._schedule_flush()
         else:
             self._idle.set()

@@ -106,7 +106,15 @@ class TouchHeld(JobOperation, frozen=True):
     claim: ClaimId
 
 
-class TakeJob(JobOperation, frozen=True):
+class HeldCall(JobOperation, frozen=True):
+    """A function of the store about a reservation, called with the process and the claim; the result is its result."""
+
+    claim: ClaimId
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+
+class ReserveJob(JobOperation, frozen=True):
     """Reserve a job by its id; the result is the job, or None."""
 
     durable: ClassVar[bool] = False
@@ -171,7 +179,11 @@ def _touch(connection: Connection, holder: Holder, given: Sequence[TouchHeld]) -
     return [operation.claim in touched for operation in given]
 
 
-def _take(connection: Connection, holder: Holder, given: Sequence[TakeJob]) -> Results:
+def _held_call(connection: Connection, holder: Holder, given: Sequence[HeldCall]) -> Results:
+    return [one.function(connection, holder.process_id, one.claim, *one.arguments) for one in given]
+
+
+def _reserve_job(connection: Connection, holder: Holder, given: Sequence[ReserveJob]) -> Results:
     claimer = holder.claimer(())
     return [jobs.reserve_by_id(connection, claimer, operation.job_id, holder.default_ttr) for operation in given]
 
@@ -187,7 +199,8 @@ EXECUTIONS: Final[Mapping[type[JobOperation], Callable[[Connection, Holder, Sequ
     ReleaseHeld: _release,
     BuryHeld: _bury,
     TouchHeld: _touch,
-    TakeJob: _take,
+    HeldCall: _held_call,
+    ReserveJob: _reserve_job,
     StoreCall: _call,
     StoreQuery: _call,
 }

@@ -70,13 +70,13 @@ class GatewayState:
         usage = resource.getrusage(resource.RUSAGE_SELF)
         system = platform.uname()
         return {
-            "job-timeouts": self.engine.job_timeouts,
-            "total-jobs": self.engine.total_puts,
+            "job-timeouts": self.engine.ends.timeouts,
+            "total-jobs": self.engine.puts.total,
             "max-job-size": self.options.max_job_size,
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,
-            "current-waiting": self.engine.waiting,
+            "current-waiting": self.engine.ready.waiters.total,
             "total-connections": self.total_connections,
             "pid": os.getpid(),
             "version": VERSION,

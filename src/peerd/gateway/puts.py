@@ -80,7 +80,7 @@ class Puts:
         job = self._with_expiry(job)
         self._operations.submit(client, Put(job), partial(self._inserted, job, answer))
         if not job.start_in:
-            self._operations.offer(client, job.queue, is_certain=job.unique_key is None)
+            self._ready.offer(client, job.queue, is_certain=job.unique_key is None)
 
     def _with_expiry(self, job: NewTask) -> NewTask:
         """A job that expires after the time of its queue, unless it says otherwise."""

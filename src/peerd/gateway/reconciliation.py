@@ -14,6 +14,7 @@ from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import QueueClient
 from peerd.gateway.operation_queue import OperationQueue
 from peerd.gateway.operations import StoreQuery
+from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.store.outcomes.recording import ClaimId, claims_of_process
 
 EVERY: Final = 60.0
@@ -29,7 +30,7 @@ class Reconciliation:
         operations: of the process.
         process_id: in ``processes``.
         clients: those that are connected.
-        release: called with a reservation that no client knows.
+        ends: of the reservations that no client knows.
         on_done: called after each comparison.
     """
 
@@ -38,13 +39,13 @@ class Reconciliation:
         operations: OperationQueue,
         process_id: int,
         clients: Collection[QueueClient],
-        release: Callable[[ClaimId], None],
+        ends: ReservationEnds,
         on_done: Callable[[], None],
     ) -> None:
         self._operations = operations
         self._process_id = process_id
         self._clients = clients
-        self._release = release
+        self._ends = ends
         self._on_done = on_done
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -77,5 +78,5 @@ class Reconciliation:
                 del client.reservations[held.job.id]
             known.update(held.claim for held in client.reservations.values())
         for claim in found.keys() - known:
-            self._release(claim)
+            self._ends.return_claim(claim)
         self._on_done()

@@ -14,11 +14,11 @@ from peerd.domain.task import delay_until_start
 from peerd.gateway.batches import Answer, OperationFailed, Written
 from peerd.gateway.clients import QueueClient, Reservation
 from peerd.gateway.operation_queue import OperationQueue
-from peerd.gateway.operations import BuryHeld, DeleteHeld, ReleaseHeld, StoreCall
+from peerd.gateway.operations import BuryHeld, DeleteHeld, HeldCall, ReleaseHeld, StoreCall
 from peerd.gateway.queue_capacity import QueueCapacities
 from peerd.gateway.queue_options import QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
-from peerd.gateway.tube_life import TubeLife
+from peerd.gateway.tubes import Tubes
 from peerd.store import jobs
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.jobs.types import Bury, Release, ReservedJob
@@ -41,8 +41,8 @@ class ReservationEnds:
 
     Args:
         operations: of the process.
-        ready: counts the jobs that are ready again.
-        tube_life: counts deleted jobs.
+        ready: announces the jobs that are ready again.
+        tubes: they count deleted jobs.
         capacities: counts jobs that have ended.
         options: of the queues.
     """
@@ -51,14 +51,14 @@ class ReservationEnds:
         self,
         operations: OperationQueue,
         ready: ReadyJobs,
-        tube_life: TubeLife,
+        tubes: Tubes,
         capacities: QueueCapacities,
         options: QueueOptions,
     ) -> None:
         self.timeouts = 0
         self._operations = operations
         self._ready = ready
-        self._tube_life = tube_life
+        self._tubes = tubes
         self._capacities = capacities
         self._options = options
 
@@ -93,7 +93,7 @@ class ReservationEnds:
         answer(bool(result))
 
     def release(
-        self, client: QueueClient, job_id: int, answer: Answer, *, priority: int | None, delay: int | None
+        self, client: QueueClient, job_id: int, answer: Answer, *, priority: int | None = None, delay: int | None = None
     ) -> None:
         """Release a job that the client holds; the answer is an `Ending`, because a queue may bury it instead."""
         held = client.reservations.pop(job_id, None)
@@ -128,11 +128,14 @@ class ReservationEnds:
         arguments: tuple[Any, ...],
         answer: Answer,
     ) -> None:
-        """End a reservation of a client by a function of the store; the answer is its result."""
+        """End a reservation of a client by a function of the store, which is called with the process and the claim.
+
+        The answer is its result: whether the reservation was held.
+        """
         del client.reservations[held.job.id]
         self._capacities.begin_end()
         ended = partial(self._ended_by_call, client, held, answer)
-        self._operations.submit(client, StoreCall(function, arguments), ended)
+        self._operations.submit(client, HeldCall(held.claim, function, arguments), ended)
 
     def _ended_by_call(
         self, client: QueueClient, held: Reservation, answer: Answer, result: RecordedFailure | Written
@@ -185,7 +188,7 @@ class ReservationEnds:
     def _release(self, client: object, queue: str, release: Release, answer: Answer) -> None:
         self._operations.submit(client, ReleaseHeld(release), answer)
         if not release.delay:
-            self._operations.offer(client, queue)
+            self._ready.offer(client, queue)
 
     def _bury(self, client: QueueClient, held: Reservation, priority: int | None, answer: Answer) -> None:
         bury = Bury(claim=held.claim, priority=priority, order=time.time_ns() // 1000)
@@ -203,7 +206,7 @@ class ReservationEnds:
 
     def _count_delete(self, queue: str) -> None:
         self._capacities.leave(queue)
-        self._tube_life.count_delete(queue)
+        self._tubes.count_delete(queue)
 
 
 def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -> Mapping[int, str]:

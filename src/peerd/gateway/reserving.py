@@ -13,11 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from peerd.gateway.batches import Batch, OperationFailed, Run
+from peerd.gateway.batches import Answer, Batch, OperationFailed, Run
 from peerd.gateway.clients import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
-from peerd.gateway.offers import Offers
-from peerd.gateway.operations import Demand, Reserve
-from peerd.gateway.waiters import Waiters
+from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.operations import Demand, Reserve, ReserveJob, TouchHeld
+from peerd.gateway.ready_jobs import ReadyJobs
+from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.store.jobs.types import ReservedJob
 
 MOST_WANTED: Final = 1_000
@@ -25,27 +26,22 @@ MOST_WANTED: Final = 1_000
 
 
 class Reserving:
-    """The reserves and reservations of all clients of a process.
+    """The clients of a process, their reserves and their reservations.
 
     Args:
-        request_batch: called when there is an attempt to make, with the number of commands that have come.
-        return_job: called with a job that was reserved for a client that has gone.
-        expire: called with a client and a reservation whose deadline has come.
+        operations: of the process.
+        ready: knows who waits, and which jobs may be ready.
+        ends: of the reservations whose deadline comes, or whose client has gone.
     """
 
-    def __init__(
-        self,
-        request_batch: Callable[[int], None],
-        return_job: Callable[[ReservedJob], None],
-        expire: Callable[[QueueClient, Reservation], None],
-    ) -> None:
-        self.waiters = Waiters()
-        self.offers = Offers(self.waiters)
-        self.granted: Counter[str] = Counter()
+    def __init__(self, operations: OperationQueue, ready: ReadyJobs, ends: ReservationEnds) -> None:
+        self.clients: set[QueueClient] = set()
+        self._operations = operations
+        self._ready = ready
+        self._waiters = ready.waiters
+        self._ends = ends
+        self._granted: Counter[str] = Counter()
         """Jobs that clients have got in the batch whose results are being delivered, by tube."""
-        self._request_batch = request_batch
-        self._return_job = return_job
-        self._expire = expire
         self._loop = asyncio.get_running_loop()
         self._fresh: dict[QueueClient, None] = {}
         """Clients with a reserve that no attempt covers."""
@@ -53,10 +49,33 @@ class Reserving:
         self._short: set[str] = set()
         """Tubes in which the attempts of the present batch have left no job."""
 
+    # ---------------------------------------------------------------- clients
+
+    def connect(self) -> QueueClient:
+        """A new client."""
+        client = QueueClient()
+        self.clients.add(client)
+        return client
+
+    def disconnect(self, client: QueueClient) -> None:
+        """Drop what a client waits for, and release what it holds; nothing is counted. It may be called again."""
+        if not client.is_open:
+            return
+        client.is_open = False
+        self.clients.discard(client)
+        client.wants.clear()
+        self._stop_waiting(client)
+        if client.timer is not None:
+            client.timer.cancel()
+            client.timer = None
+        for held in client.reservations.values():
+            self._ends.return_job(held.job)
+        client.reservations.clear()
+
     # ---------------------------------------------------------------- reserves
 
-    def want(self, client: QueueClient, timeout: float | None, answer: ReserveAnswer) -> None:
-        """Reserve a job for a client.
+    def reserve(self, client: QueueClient, timeout: float | None, answer: ReserveAnswer) -> None:
+        """Reserve the next job of the tubes that a client watches.
 
         Args:
             client: it may have unanswered reserves; they are answered in their order.
@@ -64,31 +83,32 @@ class Reserving:
             answer: called with the reservation, or with how the reserve ended.
         """
         if not client.wants:
-            self.waiters.add(client)
+            self._waiters.add(client)
         longest = FOREVER if timeout is None else timeout
         client.wants.append(Want(0.0 if client.waits_no_more else longest, answer))
         if len(client.wants) == 1:
             client.waits_until = self._loop.time() + client.wants[0].timeout
         self._fresh[client] = None
-        self._request_batch(1)
+        self._operations.request_batch(1)
 
-    def wake(self, tube: str, jobs: float) -> None:
-        """Let waiting clients attempt to reserve: so many jobs of a tube may be ready."""
-        self.waiters.wake(tube, jobs)
-        self._request_batch(0)
+    def reserve_job(self, client: QueueClient, job_id: int, answer: Answer) -> None:
+        """Reserve a certain job; the answer is the reservation, or None."""
+        self._operations.submit(client, ReserveJob(job_id), partial(self._reserved_job, client, answer))
 
-    def wake_all(self) -> None:
-        """Let waiting clients of all tubes attempt to reserve."""
-        self.waiters.wake_all()
-        self._request_batch(0)
+    def _reserved_job(self, client: QueueClient, answer: Answer, job: ReservedJob | OperationFailed | None) -> None:
+        if isinstance(job, ReservedJob):
+            self._grant(client, job, answer)
+        else:
+            answer(job)
 
-    def forget(self, client: QueueClient) -> None:
-        """Drop the reserves and the timer of a client that has gone."""
-        client.wants.clear()
-        self._stop_waiting(client)
-        if client.timer is not None:
-            client.timer.cancel()
-            client.timer = None
+    def touch(self, client: QueueClient, job_id: int, answer: Answer) -> None:
+        """Renew the deadline of a job that the client holds; the answer is whether it holds it."""
+        held = client.reservations.get(job_id)
+        if held is None:
+            answer(False)
+            return
+        held.deadline = self._loop.time() + held.job.ttr  # the client's timer finds out when it fires
+        self._operations.submit(client, TouchHeld(held.claim), answer)
 
     # ---------------------------------------------------------------- attempts
 
@@ -100,7 +120,7 @@ class Reserving:
         """
         demands: dict[QueueClient, Demand] = {}
         self._add_attempts_after_offers(demands)
-        clients, woken = self.waiters.take_woken()
+        clients, woken = self._waiters.take_woken()
         for tube, ready in woken.items():
             self._woken[tube] = self._woken.get(tube, 0.0) + ready
         for client in sorted({*clients, *self._next_fresh()}, key=lambda client: client.number):
@@ -119,14 +139,14 @@ class Reserving:
 
     def _add_attempts_after_offers(self, demands: dict[QueueClient, Demand]) -> None:
         present: set[tuple[Run, QueueClient]] = set()
-        for offer, clients in self.offers.assign():
+        for offer, clients in self._ready.offers.assign():
             for client in clients:
                 if (offer.run, client) not in present:
                     present.add((offer.run, client))
                     offer.run.add(*self._attempt(client, demands))
             self._woken[offer.tube] = self._woken.get(offer.tube, 0.0) + min(offer.jobs, len(clients))
             if len(clients) < offer.jobs:
-                self.waiters.wake(offer.tube, offer.jobs - len(clients))
+                self._waiters.wake(offer.tube, offer.jobs - len(clients))
 
     def _attempt(
         self, client: QueueClient, demands: dict[QueueClient, Demand]
@@ -139,19 +159,20 @@ class Reserving:
         return Reserve(client.waits_on, demand), partial(self._attempted, client, demand)
 
     def finish_batch(self) -> None:
-        """Wake the next clients for jobs that the attempts of a batch may have left."""
+        """Ring, and wake the next clients, for jobs that the attempts of a batch may have left."""
+        self._ready.ring_for_others(self._granted)
         for tube, ready in self._woken.items():
-            left = ready - self.granted[tube]
+            left = ready - self._granted[tube]
             if left > 0 and tube not in self._short:
-                self.waiters.wake(tube, left)
+                self._waiters.wake(tube, left)
         self._woken = {}
         self._short.clear()
-        self.granted.clear()
+        self._granted.clear()
 
     @property
     def has_attempts(self) -> bool:
         """Whether `add_attempts` would add one."""
-        return self.waiters.has_woken or any(not client.is_attempting for client in self._fresh)
+        return self._waiters.has_woken or any(not client.is_attempting for client in self._fresh)
 
     def _attempted(self, client: QueueClient, demand: Demand, found: list[ReservedJob] | OperationFailed) -> None:
         client.attempts -= 1
@@ -160,17 +181,17 @@ class Reserving:
         if demand.left:
             self._short.update(client.waits_on)
         for job in found:
-            self.grant(client, job, client.wants.popleft().answer if client.wants else None)
+            self._grant(client, job, client.wants.popleft().answer if client.wants else None)
             self._begin_wait_of_next(client)
         if client.is_open:
             self._settle(client)
 
-    def grant(self, client: QueueClient, job: ReservedJob, answer: ReserveAnswer | None) -> None:
+    def _grant(self, client: QueueClient, job: ReservedJob, answer: ReserveAnswer | None) -> None:
         """Give a client a job that was reserved for it; without a client, or an unanswered reserve, the job returns."""
         if not client.is_open or answer is None:
-            self._return_job(job)
+            self._ends.return_job(job)
             return
-        self.granted[job.queue] += 1
+        self._granted[job.queue] += 1
         held = Reservation(job, self._loop.time())
         client.reservations[job.id] = held
         if held.deadline < client.timer_at:
@@ -178,10 +199,6 @@ class Reserving:
         answer(held)
 
     # ---------------------------------------------------------------- time
-
-    def renew(self, held: Reservation) -> None:
-        """Give a reservation its whole time again; its client's timer finds out when it fires."""
-        held.deadline = self._loop.time() + held.job.ttr
 
     def _settle(self, client: QueueClient) -> None:
         """Answer the reserves that end without a job now, and set the timer for the others."""
@@ -223,7 +240,7 @@ class Reserving:
             client.waits_until = self._loop.time() + client.wants[0].timeout
 
     def _stop_waiting(self, client: QueueClient) -> None:
-        self.waiters.remove(client)
+        self._waiters.remove(client)
         self._fresh.pop(client, None)
 
     def _set_timer(self, client: QueueClient, at: float) -> None:
@@ -240,6 +257,6 @@ class Reserving:
         expired = [held for held in client.reservations.values() if held.deadline <= now]
         for held in expired:
             del client.reservations[held.job.id]
-            self._expire(client, held)
+            self._ends.expire(client, held)
         self._settle(client)
         self._set_timer(client, self._next_event(client, now))

@@ -1,4 +1,4 @@
-"""The tubes that connections of this process use or watch, their counters, and their pauses.
+"""Tubes: their counters, their pauses, and their end.
 
 A tube lives while a connection uses or watches it, or it holds jobs; `default` always lives. Whether it holds jobs is
 known to the table, so a tube that no connection of this process needs is forgotten only when the table has no job of
@@ -8,9 +8,21 @@ it.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Final
 
+from sqlalchemy.engine import Connection
+
+from peerd.gateway.batches import Answer, Written
+from peerd.gateway.clients import QueueClient
+from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.operations import StoreCall, StoreQuery
+from peerd.gateway.ready_jobs import ReadyJobs
+from peerd.store import jobs
+
 DEFAULT_TUBE: Final = "default"
+MAX_TUBES_CHECKED: Final = 100
+"""Tubes without connections of which it is found out once a minute whether they have jobs."""
 
 
 class Tube:
@@ -33,11 +45,21 @@ class Tube:
 
 
 class Tubes:
-    """The tubes by name, in the order in which this process met them."""
+    """The tubes by name, in the order in which this process met them.
 
-    def __init__(self) -> None:
+    Args:
+        operations: of the process.
+        ready: announces the jobs of a tube whose pause ends.
+        is_alone: whether no other process serves clients, so that the pause of a tube ends with it.
+    """
+
+    def __init__(self, operations: OperationQueue, ready: ReadyJobs, *, is_alone: bool) -> None:
+        self._operations = operations
+        self._ready = ready
+        self._is_alone = is_alone
         self._tubes: dict[str, Tube] = {}
-        self._taken_out: Counter[str] = Counter()
+        self._being_checked: Counter[str] = Counter()
+        """Tubes that were removed, until it is known whether they have jobs."""
         self.get_or_create(DEFAULT_TUBE)
 
     def get(self, name: str) -> Tube | None:
@@ -55,54 +77,102 @@ class Tubes:
         """The names of the tubes that connections of this process keep alive."""
         return [name for name, tube in self._tubes.items() if tube.is_needed]
 
-    def unneeded(self) -> list[str]:
-        """The names of the tubes that no connection of this process keeps alive."""
-        return [name for name, tube in self._tubes.items() if not tube.is_needed]
-
-    def take_out(self, name: str) -> Tube | None:
-        """Remove a tube that no connection needs: one that is used again meanwhile begins with counters of its own."""
-        tube = self._tubes.get(name)
-        if tube is None or tube.is_needed:
-            return None
-        self._taken_out[name] += 1
-        return self._tubes.pop(name)
-
     def depends_on_jobs(self, name: str) -> bool:
         """Whether a tube lives only as long as it has jobs, or it is not known yet whether it has."""
         tube = self._tubes.get(name)
-        return name in self._taken_out or (tube is not None and not tube.is_needed)
-
-    def forget(self, taken: Tube) -> None:
-        """Forget a tube that was taken out and has no jobs."""
-        self._taken_out[taken.name] -= 1
-        if not self._taken_out[taken.name]:
-            del self._taken_out[taken.name]
-
-    def put_back(self, taken: Tube) -> None:
-        """Put back a tube that was taken out and has jobs, with its counters."""
-        self.forget(taken)
-        tube = self.get_or_create(taken.name)
-        tube.puts += taken.puts
-        tube.deletes += taken.deletes
-        tube.pauses += taken.pauses
+        return name in self._being_checked or (tube is not None and not tube.is_needed)
 
     # ---------------------------------------------------------------- what connections do
 
-    def use(self, name: str, previous: str | None = None) -> Tube | None:
-        """Count a connection that uses a tube instead of another; return a tube that may end."""
+    def use(self, name: str, previous: str | None = None) -> None:
+        """Count a connection that uses a tube instead of another."""
         self.get_or_create(name).using += 1
-        return None if previous is None else self.stop_using(previous)
+        if previous is not None:
+            self.stop_using(previous)
 
-    def stop_using(self, name: str) -> Tube | None:
-        """Count a connection less; return the tube, taken out, if no connection of this process needs it any more."""
+    def stop_using(self, name: str) -> None:
+        """Count a connection less that uses a tube."""
         self.get_or_create(name).using -= 1
-        return self.take_out(name)
+        self._end_unless_needed(name)
 
     def watch(self, name: str) -> None:
         """Count a connection that watches a tube."""
         self.get_or_create(name).watching += 1
 
-    def ignore(self, name: str) -> Tube | None:
-        """Count a connection less; return the tube, taken out, if no connection of this process needs it any more."""
+    def ignore(self, name: str) -> None:
+        """Count a connection less that watches a tube."""
         self.get_or_create(name).watching -= 1
-        return self.take_out(name)
+        self._end_unless_needed(name)
+
+    def count_delete(self, name: str) -> None:
+        """Count a deleted job, with which its tube may have ended."""
+        self.get_or_create(name).deletes += 1
+        self._end_unless_needed(name)
+
+    def pause(self, client: QueueClient, name: str, seconds: int, answer: Answer) -> None:
+        """Let no job of a tube be reserved for so many seconds; 0 ends a pause. The answer: whether the tube lives."""
+        known = self._tubes.get(name)
+        is_needed = known is not None and known.is_needed
+        if known is not None:
+            known.pauses += 1  # at once: the tube may end before the answer
+        operation = StoreCall(pause_if_alive, (name, seconds, is_needed))
+        self._operations.submit(client, operation, partial(self._paused, name, seconds, known, answer))
+
+    def _paused(self, name: str, seconds: int, known: Tube | None, answer: Answer, result: Written) -> None:
+        if result is True:
+            if known is None:
+                self.get_or_create(name).pauses += 1
+            self._ready.announce_in(seconds, name)
+        elif known is not None:
+            known.pauses -= 1
+        answer(result)
+
+    # ---------------------------------------------------------------- the end of a tube
+
+    def end_unneeded(self) -> None:
+        """End tubes that no connection needs and that have no jobs, among some of them."""
+        unneeded = [name for name, tube in self._tubes.items() if not tube.is_needed]
+        for name in unneeded[:MAX_TUBES_CHECKED]:
+            self._end_unless_needed(name)
+
+    def _end_unless_needed(self, name: str) -> None:
+        """End a tube that no connection needs, if it has no jobs: its counters are lost.
+
+        One that is used again meanwhile begins with counters of its own. In a server of one process its pause ends
+        too. Elsewhere a pause stays: clients of other nodes may need it.
+        """
+        tube = self._tubes.get(name)
+        if tube is None or tube.is_needed:
+            return
+        del self._tubes[name]
+        self._being_checked[name] += 1
+        ends_pause = self._is_alone and bool(tube.pauses)
+        query = StoreQuery(tube_lives, (name, ends_pause))
+        self._operations.submit_last(query, partial(self._checked, tube))  # after the puts before it
+
+    def _checked(self, tube: Tube, lives: Written) -> None:
+        self._being_checked[tube.name] -= 1
+        if not self._being_checked[tube.name]:
+            del self._being_checked[tube.name]
+        if lives is not False:
+            kept = self.get_or_create(tube.name)
+            kept.puts += tube.puts
+            kept.deletes += tube.deletes
+            kept.pauses += tube.pauses
+
+
+def pause_if_alive(connection: Connection, tube: str, seconds: int, is_needed: bool) -> bool:  # noqa: FBT001 - an operation
+    """Pause a tube that a connection needs or that has jobs; return whether it does."""
+    if not (is_needed or jobs.has_jobs(connection, tube)):
+        return False
+    jobs.pause_tube(connection, tube, seconds)
+    return True
+
+
+def tube_lives(connection: Connection, tube: str, ends_pause: bool) -> bool:  # noqa: FBT001 - an operation
+    """Whether a tube has jobs; if not, end its pause if asked to."""
+    if jobs.has_jobs(connection, tube):
+        return True
+    if ends_pause:
+        jobs.pause_tube(connection, tube, 0)
+    return False

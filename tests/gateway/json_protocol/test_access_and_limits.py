@@ -127,7 +127,7 @@ def test_all_that_was_sent_without_replies_before_the_end_is_carried_out(serve: 
         connection.socket.sendall(b'{"cmd":"add_job","job":"%b"}' % (b"x" * 50) * 5_000)
         connection.socket.shutdown(socket.SHUT_WR)
         assert connection.receive() is None
-        assert gateway.engine.total_puts == 5_000
+        assert gateway.engine.puts.total == 5_000
 
 
 def test_a_message_that_does_not_come_closes_the_connection(serve: Serve) -> None:

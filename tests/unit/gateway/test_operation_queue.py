@@ -19,6 +19,7 @@ from peerd.gateway.due_jobs import DueJobs, StagedJobs
 from peerd.gateway.operation_queue import LARGE, OperationQueue
 from peerd.gateway.operations import DeleteHeld, Holder, ReleaseHeld, StoreCall
 from peerd.gateway.queue_capacity import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
+from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.table_counts import FEW, TableCounts
@@ -37,13 +38,13 @@ def rest(_: Connection, seconds: float) -> None:
     time.sleep(seconds)
 
 
-async def ask(queue: OperationQueue, clients: int, seconds: float = 0.0) -> None:
+async def ask(queue: OperationQueue, ready: ReadyJobs, clients: int, seconds: float = 0.0) -> None:
     """So many clients ask for something, one after another, and get their answers. The first of it takes a time."""
     loop = asyncio.get_running_loop()
     answers = [loop.create_future() for _ in range(clients)]
     for client, answer in enumerate(answers):
         queue.submit(client, StoreCall(rest, (0.0 if client else seconds,)), answer.set_result)
-        queue.offer(client, "tube", is_certain=True)  # as a put does; it is still one command
+        ready.offer(client, "tube", is_certain=True)  # as a put does; it is still one command
         for _ in range(0 if seconds else 3):
             await asyncio.sleep(0)  # a batch that does not wait is executed meanwhile
     await asyncio.gather(*answers)
@@ -62,15 +63,15 @@ def sizes_of_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
             return run_and_note
 
-        for name in ("run_group",):
-            monkeypatch.setattr(database, name, noting(getattr(database, name)))
+        monkeypatch.setattr(database, "run_group", noting(database.run_group))
 
         async def run(*clients: int) -> None:
             holder = Holder(node_id=1, incarnation="i", process_id=1, default_ttr=60)
-            queue = OperationQueue(database, holder, Mock(), lambda: None)
-            queue.start(Reserving(queue.request_batch, Mock(), Mock()))
+            queue = OperationQueue(database, holder, Mock())
+            ready = ReadyJobs(queue, Mock(), follow_table=False)
+            queue.start(Reserving(queue, ready, Mock()))
             for number, asking in enumerate(clients):
-                await ask(queue, asking, 0.0 if number else SLOW)
+                await ask(queue, ready, asking, 0.0 if number else SLOW)
             await queue.finish()
             queue.close()
 
@@ -96,11 +97,11 @@ def test_a_reservation_that_is_being_deleted_is_not_released_before_its_delete()
     ended, other = ClaimId(5, 1), ClaimId(6, 1)
 
     async def order_of_execution() -> list[Any]:
-        operations = OperationQueue(Mock(), HOLDER, Mock(), Mock())
+        operations = OperationQueue(Mock(), HOLDER, Mock())
         operations.submit("one client", ReleaseHeld(Release(claim=other)), Mock())
         operations.submit("another client", DeleteHeld(ended, keep=False), Mock())
         ReservationEnds(operations, Mock(), Mock(), Mock(), Mock()).return_claim(ended)
-        return [operation for run in operations._open_batch.runs for operation in run.operations]
+        return [operation for run in operations.open_batch.runs for operation in run.operations]
 
     release = ReleaseHeld(Release(claim=ended))
     executed = asyncio.run(order_of_execution())

@@ -9,6 +9,7 @@ import pytest
 from peerd.gateway.batches import Batch, OperationFailed
 from peerd.gateway.clients import QueueClient, Reservation, ReserveEnd
 from peerd.gateway.operations import Reserve, StoreCall, StoreQuery
+from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reserving import Reserving
 from peerd.store.jobs.types import ReservedJob
 from peerd.testing.waiting import eventually_async
@@ -24,18 +25,21 @@ class Table:
         self.answers: list[object] = []
         """Of all clients: the id of a job, or how a reserve ended; of named ones, the name."""
         self.attempts = 0
-        self.reserving = Reserving(
-            lambda commands: None,
-            lambda job: self.returned.append(job.id),
-            lambda client, held: self.expired.append(held.job.id),
+        ends = Mock(
+            return_job=lambda job: self.returned.append(job.id),
+            expire=lambda client, held: self.expired.append(held.job.id),
         )
+        operations = Mock(submit=lambda _, __, answer: None)
+        self.ready_jobs = ReadyJobs(operations, Mock(), follow_table=False)
+        self.waiters = self.ready_jobs.waiters
+        self.reserving = Reserving(operations, self.ready_jobs, ends)
 
     def want(
         self, *tubes: str, by: QueueClient | None = None, timeout: float | None = None, name: str | None = None
     ) -> QueueClient:
         client = by or QueueClient()
         client.watched = client.watched if by else tubes or ("a",)
-        self.reserving.want(client, timeout, partial(self._note, name))
+        self.reserving.reserve(client, timeout, partial(self._note, name))
         return client
 
     def _note(self, name: str | None, result: object) -> None:
@@ -48,7 +52,7 @@ class Table:
                 timeouts=0, releases=0,
             )
         )  # fmt: skip
-        self.reserving.wake(tube, 1)
+        self.waiters.wake(tube, 1)
 
     def begin_batch(self) -> Batch:
         batch = Batch()
@@ -87,7 +91,7 @@ async def test_pipelined_reserves_are_answered_in_order_and_one_that_does_not_wa
     table.run_batches()
     assert table.answers == [1, 2, TIMED_OUT]
     assert list(client.reservations) == [1, 2]
-    assert not table.reserving.waiters
+    assert not table.waiters
 
 
 async def test_a_reserve_ends_with_its_timeout_and_does_not_wait_behind_the_end_of_input(table: Table) -> None:
@@ -114,7 +118,7 @@ async def test_one_job_causes_one_attempt_of_who_waits_longest_and_a_ring_lets_a
     assert (table.answers, table.attempts) == (["client 0", "client 1"], before + 2)
     for number in range(90):
         table.put(number)
-    table.reserving.waiters.wake("a")
+    table.waiters.wake("a")
     table.run_batches()
     assert set(table.answers) == {f"client {number}" for number in range(92)}
 
@@ -156,22 +160,21 @@ async def test_who_has_gone_gets_no_job_and_who_watches_other_tubes_waits_no_mor
     table.put(1)
     client = table.want()
     batch = table.begin_batch()
-    client.is_open = False
-    table.reserving.forget(client)
+    table.reserving.disconnect(client)
     table.end_batch(batch)
     assert (table.returned, table.answers) == ([1], [])
     client = QueueClient()
     client.watched = ("a",)
-    table.reserving.want(client, None, lambda _: setattr(client, "watched", ("b",)))
+    table.reserving.reserve(client, None, lambda _: setattr(client, "watched", ("b",)))
     table.put(1)
     table.run_batches()
-    assert (table.reserving.waiters.count("a"), bool(table.reserving.waiters)) == (0, False)
+    assert (table.waiters.count("a"), bool(table.waiters)) == (0, False)
 
 
 async def test_a_client_waits_on_while_the_database_is_away_and_attempts_once_for_each_reason(table: Table) -> None:
     table.want()
     table.end_batch(table.begin_batch(), OperationFailed(OSError("away")))
-    for wake in (partial(table.reserving.wake, "a", 1), table.reserving.wake_all):
+    for wake in (partial(table.waiters.wake, "a", 1), table.waiters.wake_all):
         wake()
         batch = table.begin_batch()
         assert batch
@@ -206,7 +209,7 @@ class Offering:
 
     def call(self, *, is_certain: bool) -> None:
         self.batch.add(self.producer, StoreCall(Mock()), lambda _: None)
-        self._table.reserving.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
+        self._table.ready_jobs.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
 
     def query(self) -> None:
         self.batch.add(self.producer, StoreQuery(Mock()), lambda _: None)
@@ -249,7 +252,7 @@ async def test_a_client_that_an_offer_may_have_served_attempts_again(table: Tabl
 async def test_a_client_that_waits_after_an_offer_attempts_after_all(table: Table, offering: Offering) -> None:
     early = table.want(timeout=0.0)
     offering.call(is_certain=False)
-    table.reserving.forget(early)
+    table.reserving.disconnect(early)
     table.want()
     offering.query()
     assert offering.sequence() == ["StoreCall", "StoreQuery", "Reserve"]

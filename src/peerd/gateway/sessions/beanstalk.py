@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.gateway.batches import OperationFailed
+from peerd.gateway.operations import StoreQuery
 from peerd.gateway.process_state import GatewayState
 from peerd.gateway.protocols.beanstalk import replies
 from peerd.gateway.protocols.beanstalk.commands import (
@@ -109,7 +110,7 @@ class BeanstalkSession:
         self._has_counted_put = False
         """The put whose body is on its way is among the counted commands."""
         self._is_ended = self._is_executing = False
-        self.client = state.engine.connect()
+        self.client = state.engine.reserving.connect()
         self.client.watched = (DEFAULT_TUBE,)
         state.engine.tubes.use(DEFAULT_TUBE)
         state.engine.tubes.watch(DEFAULT_TUBE)
@@ -153,7 +154,7 @@ class BeanstalkSession:
 
     def end_of_input(self) -> None:
         """The client sends nothing more: a reserve that waits has timed out."""
-        self.engine.end_waits(self.client)
+        self.engine.reserving.end_waits(self.client)
 
     def end(self) -> None:
         """Execute no more commands, and close the connection when those so far are answered."""
@@ -163,10 +164,10 @@ class BeanstalkSession:
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
         self._is_ended = True
-        self.engine.disconnect(self.client)
-        self.engine.may_have_ended(self.engine.tubes.stop_using(self.used))
+        self.engine.reserving.disconnect(self.client)
+        self.engine.tubes.stop_using(self.used)
         for tube in self.watched:
-            self.engine.may_have_ended(self.engine.tubes.ignore(tube))
+            self.engine.tubes.ignore(tube)
 
     # ---------------------------------------------------------------- commands and replies
 
@@ -256,7 +257,14 @@ class BeanstalkSession:
 
     def query(self, make_reply: Callable[[Any], bytes], function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply with what a function makes of the result."""
-        self.engine.query(self.client, function, arguments, self.reply_later(make_reply))
+        self.engine.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
+
+    def query_before_others(
+        self, make_reply: Callable[[Any], bytes], function: Callable[..., Any], *arguments: Any
+    ) -> None:
+        """Read from the store, and reply before the next command is executed."""
+        query = StoreQuery(function, arguments)
+        self.engine.operations.submit(self.client, query, self.reply_before_others(make_reply))
 
     def _reserve_answered(self, place: Place, make_reply: Callable[[Any], bytes], result: Any) -> None:
         self._reserving -= 1

@@ -51,13 +51,13 @@ def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
     except InvalidTask:  # larger than any task may be
         session.replies.add(replies.JOB_TOO_BIG)
         return
-    waits_for_count = session.engine.has_unknown_capacity(job.queue)
+    waits_for_count = session.engine.puts.capacities.is_unknown(job.queue)
     reply = session.reply_before_others if waits_for_count else session.reply_later
-    session.engine.put(session.client, job, reply(reply_to_put))
+    session.engine.puts.put(session.client, job, reply(reply_to_put))
 
 
 def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
-    session.engine.may_have_ended(session.engine.tubes.use(command.tube, previous=session.used))
+    session.engine.tubes.use(command.tube, previous=session.used)
     session.used = command.tube
     session.replies.add(replies.using(command.tube))
 
@@ -67,39 +67,39 @@ def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
 
 def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
     become_worker(session)
-    session.engine.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
+    session.engine.reserving.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
 
 
 def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
     become_worker(session)
     answer = session.reply_to_reserve_later(reply_to_reserve)
-    session.engine.reserve(session.client, command.timeout, answer)
+    session.engine.reserving.reserve(session.client, command.timeout, answer)
 
 
 def reserve_job(session: BeanstalkSession, command: commands.ReserveJobCommand) -> None:
     if is_possible(session, command.job_id):
         answer = session.reply_before_others(partial(reply_to_reserve_job, session))
-        session.engine.reserve_job(session.client, command.job_id, answer)
+        session.engine.reserving.reserve_job(session.client, command.job_id, answer)
 
 
 def delete(session: BeanstalkSession, command: commands.DeleteCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.delete(session.client, command.job_id, session.reply_later(reply_to_delete))
+        session.engine.ends.delete(session.client, command.job_id, session.reply_later(reply_to_delete))
 
 
 def release(session: BeanstalkSession, command: commands.ReleaseCommand) -> None:
     priority = to_task_priority(command.priority)
     answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.release(session.client, command.job_id, answer, priority=priority, delay=command.delay)
+    session.engine.ends.release(session.client, command.job_id, answer, priority=priority, delay=command.delay)
 
 
 def bury(session: BeanstalkSession, command: commands.BuryCommand) -> None:
     answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.bury(session.client, command.job_id, to_task_priority(command.priority), answer)
+    session.engine.ends.bury(session.client, command.job_id, to_task_priority(command.priority), answer)
 
 
 def touch(session: BeanstalkSession, command: commands.TouchCommand) -> None:
-    session.engine.touch(session.client, command.job_id, session.reply_later(reply_to_touch))
+    session.engine.reserving.touch(session.client, command.job_id, session.reply_later(reply_to_touch))
 
 
 def watch(session: BeanstalkSession, command: commands.WatchCommand) -> None:
@@ -119,7 +119,7 @@ def ignore(session: BeanstalkSession, command: commands.IgnoreCommand) -> None:
         watched[watched.index(command.tube)] = watched[-1]  # beanstalkd fills the gap with the last one
         watched.pop()
         session.client.watched = tuple(watched)
-        session.engine.may_have_ended(session.engine.tubes.ignore(command.tube))
+        session.engine.tubes.ignore(command.tube)
     session.replies.add(replies.watching(len(watched)))
 
 
@@ -144,12 +144,12 @@ def peek_buried(session: BeanstalkSession, _: commands.PeekBuriedCommand) -> Non
 
 
 def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
-    session.engine.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
+    session.engine.ready.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
 
 
 def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.kick_job(session.client, command.job_id, session.reply_before_others(reply_to_kick_job))
+        session.engine.ready.kick_job(session.client, command.job_id, session.reply_before_others(reply_to_kick_job))
 
 
 def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> None:
@@ -159,20 +159,16 @@ def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> N
 
 def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
     make_reply = partial(beanstalk_statistics.reply_to_stats_tube, session.engine, command.tube)
-    answer = session.reply_before_others(make_reply)
-    session.engine.query(
-        session.client, beanstalk_statistics.read_tube, (session.state.table_counts, command.tube), answer
-    )
+    session.query_before_others(make_reply, beanstalk_statistics.read_tube, session.state.table_counts, command.tube)
 
 
 def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
-    answer = session.reply_before_others(partial(beanstalk_statistics.reply_to_stats, session.state))
-    session.engine.query(session.client, beanstalk_statistics.read_server, (session.state.table_counts,), answer)
+    make_reply = partial(beanstalk_statistics.reply_to_stats, session.state)
+    session.query_before_others(make_reply, beanstalk_statistics.read_server, session.state.table_counts)
 
 
 def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
-    answer = session.reply_before_others(partial(reply_to_list_tubes, session))
-    session.engine.query(session.client, jobs.tubes_with_jobs, (), answer)
+    session.query_before_others(partial(reply_to_list_tubes, session), jobs.tubes_with_jobs)
 
 
 def list_tube_used(session: BeanstalkSession, _: commands.ListTubeUsedCommand) -> None:
@@ -188,7 +184,7 @@ def quit_(session: BeanstalkSession, _: commands.QuitCommand) -> None:
 
 
 def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) -> None:
-    session.engine.pause(session.client, command.tube, command.seconds, session.reply_later(reply_to_pause))
+    session.engine.tubes.pause(session.client, command.tube, command.seconds, session.reply_later(reply_to_pause))
 
 
 # ---------------------------------------------------------------- what beanstalkd does not have

@@ -43,7 +43,7 @@ def reply_to_stats_tube(engine: Engine, name: str, found: tuple[bool, Numbers]) 
         "total-jobs": tube.puts,
         "current-using": tube.using,
         "current-watching": tube.watching,
-        "current-waiting": engine.waiting_on(name),
+        "current-waiting": engine.ready.waiters.count(name),
         "cmd-delete": tube.deletes,
         "cmd-pause-tube": tube.pauses,
     }

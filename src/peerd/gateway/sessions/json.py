@@ -110,7 +110,7 @@ class JsonSession:
         self._is_waiting = False
         """Whether the engine waits for the first of them."""
         self._has_input_ended = self._is_ended = self._is_continuing = self._is_blocked = False
-        self.client = state.engine.connect()
+        self.client = state.engine.reserving.connect()
         self.client.watched = (DEFAULT_TUBE,)
 
     # ---------------------------------------------------------------- the connection
@@ -152,7 +152,7 @@ class JsonSession:
         for waiting in self._waiting:
             waiting.until = 0.0
         if self._is_waiting:
-            self.engine.end_waits(self.client)
+            self.engine.reserving.end_waits(self.client)
 
     def end(self) -> None:
         """Carry out no more messages, and close the connection when those so far are answered."""
@@ -163,7 +163,7 @@ class JsonSession:
         """The connection has ended: release what it holds."""
         self._is_ended = True
         self._waiting.clear()
-        self.engine.disconnect(self.client)
+        self.engine.reserving.disconnect(self.client)
 
     # ---------------------------------------------------------------- messages and replies
 
@@ -282,7 +282,7 @@ class JsonSession:
         self._attempting += 1
         self._may_put_aside = bool(waiting.message.wait)
         self.client.watched = waiting.message.wanted
-        self.engine.reserve(self.client, 0.0, partial(self._attempted, self._reserve_place(), waiting))
+        self.engine.reserving.reserve(self.client, 0.0, partial(self._attempted, self._reserve_place(), waiting))
 
     def _attempted(self, place: Any, waiting: WaitingGetJob, result: Reservation | ReserveEnd) -> None:
         self._attempting -= 1
@@ -300,7 +300,7 @@ class JsonSession:
             self._is_waiting = True
             self.client.watched = first.message.wanted
             left = max(first.until - self._loop.time(), 0.0)
-            self.engine.reserve(self.client, left, self._waited)
+            self.engine.reserving.reserve(self.client, left, self._waited)
 
     def _waited(self, result: Reservation | ReserveEnd) -> None:
         self._is_waiting = False

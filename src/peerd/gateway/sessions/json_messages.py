@@ -10,6 +10,7 @@ from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
 from peerd.gateway.batches import OperationFailed
 from peerd.gateway.clients import Reservation, ReserveEnd
+from peerd.gateway.operations import HeldCall
 from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
     DEFAULT_QUEUE,
@@ -26,7 +27,7 @@ from peerd.gateway.protocols.json.messages import (
     command_of,
 )
 from peerd.gateway.puts import TubeFull
-from peerd.gateway.reservation_ends import Ending
+from peerd.gateway.reservation_ends import Ending, ignore
 from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.jobs import outcomes
 
@@ -62,9 +63,9 @@ def add_job(session: JsonSession, message: AddJob) -> None:
     except InvalidTask as error:
         session.refuse(message, ErrorCode.INVALID, str(error))
         return
-    waits_for_count = session.engine.has_unknown_capacity(job.queue)
+    waits_for_count = session.engine.puts.capacities.is_unknown(job.queue)
     reply = session.reply_before_others if waits_for_count else session.reply_later
-    session.engine.put(session.client, job, reply(partial(reply_to_add_job, message)))
+    session.engine.puts.put(session.client, job, reply(partial(reply_to_add_job, message)))
 
 
 def notify(session: JsonSession, message: NotifyDone) -> None:
@@ -73,9 +74,9 @@ def notify(session: JsonSession, message: NotifyDone) -> None:
         return
     answer = session.reply_later(partial(reply_to_held, message))
     if (result := message.result_text) is None:
-        session.engine.delete(session.client, held.job.id, answer)
+        session.engine.ends.delete(session.client, held.job.id, answer)
     else:
-        session.engine.end(session.client, held, outcomes.complete_held, (result,), answer)
+        session.engine.ends.end(session.client, held, outcomes.complete_held, (result,), answer)
 
 
 def touch(session: JsonSession, message: TouchJob) -> None:
@@ -83,10 +84,10 @@ def touch(session: JsonSession, message: TouchJob) -> None:
     if held is None:
         return
     answer = session.reply_later(partial(reply_to_held, message))
-    session.engine.touch(session.client, held.job.id, answer)
+    session.engine.reserving.touch(session.client, held.job.id, answer)
     if message.progress is not None:
-        arguments = (session.engine.holder.process_id, held.claim, message.progress, message.note)
-        session.engine.call(session.client, outcomes.report_held, arguments, _ignore)
+        report = HeldCall(held.claim, outcomes.report_held, (message.progress, message.note))
+        session.engine.operations.submit(session.client, report, ignore)
 
 
 def fail(session: JsonSession, message: FailJob) -> None:
@@ -94,14 +95,14 @@ def fail(session: JsonSession, message: FailJob) -> None:
     if held is not None:
         answer = session.reply_later(partial(reply_to_held, message))
         arguments = (message.reason or DEFAULT_REASON, message.retry)
-        session.engine.end(session.client, held, outcomes.fail_held, arguments, answer)
+        session.engine.ends.end(session.client, held, outcomes.fail_held, arguments, answer)
 
 
 def release(session: JsonSession, message: ReleaseJob) -> None:
     held = find_held(session, message)
     if held is not None:
         answer = session.reply_later(partial(reply_to_held, message))
-        session.engine.release(session.client, held.job.id, answer, delay=message.delay or 0)
+        session.engine.ends.release(session.client, held.job.id, answer, delay=message.delay or 0)
 
 
 def auth(session: JsonSession, message: ShowToken) -> None:
@@ -199,7 +200,3 @@ def reply_to_failure(message: JsonMessage, failed: OperationFailed) -> bytes:
         case _:
             problem = "the database has refused it; see the log"
     return replies.error_reply(ErrorCode.UNAVAILABLE, problem, command_of(message), message.id)
-
-
-def _ignore(_: object) -> None:
-    """For a progress report: it is of no consequence whether it was written."""
