@@ -18,7 +18,7 @@ import pytest
 
 from peerd.config.settings import QueueSettings
 from peerd.gateway.engine import EngineOptions
-from peerd.gateway.process_state import GatewayOptions
+from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.beanstalk_servers import PEERD, BeanstalkServer, sweep

@@ -15,8 +15,8 @@ from typing import Any, Self
 from peerd.domain.ring import Ring
 from peerd.gateway.engine import Engine, EngineOptions
 from peerd.gateway.operations import Holder
-from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
+from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker

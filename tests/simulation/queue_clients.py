@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from peerd.gateway.connection import GatewayConnection
+from peerd.gateway.server import GatewayConnection
 from tests.simulation.history import ClaimKey
 from tests.simulation.plan import MAX_UPDATE, QUEUES, TUBE
 from tests.simulation.services import SimulatedGatewayServer

@@ -14,8 +14,8 @@ from peerd.doorbell.notifier import Notifier
 from peerd.doorbell.wake_ups import RingReceiver
 from peerd.gateway.engine import Engine, EngineOptions
 from peerd.gateway.operations import Holder
-from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
+from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.socket_listener import server_tls

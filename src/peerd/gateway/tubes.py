@@ -1,4 +1,4 @@
-"""Tubes: their counters, their pauses, and their end.
+"""Tubes: their counters, their pauses, their end, and counts of their jobs.
 
 A tube lives while a connection uses or watches it, or it holds jobs; `default` always lives. Whether it holds jobs is
 known to the table, so a tube that no connection of this process needs is forgotten only when the table has no job of
@@ -7,7 +7,9 @@ it.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -19,10 +21,20 @@ from peerd.gateway.operation_queue import OperationQueue
 from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.store import jobs
+from peerd.store.jobs.types import TubeCounts
 
 DEFAULT_TUBE: Final = "default"
 MAX_TUBES_CHECKED: Final = 100
 """Tubes without connections of which it is found out once a minute whether they have jobs."""
+
+FEW: Final = 1000
+"""Jobs whose count is made each time."""
+QUICK: Final = 0.05
+"""Seconds of a count that may be made each time."""
+VALID_FOR: Final = 10.0
+"""How long a slower count is used, as a multiple of the time that it has taken."""
+LONGEST: Final = 1.0
+"""Seconds for which a count is used at the most."""
 
 
 class Tube:
@@ -60,6 +72,7 @@ class Tubes:
         self._tubes: dict[str, Tube] = {}
         self._being_checked: Counter[str] = Counter()
         """Tubes that were removed, until it is known whether they have jobs."""
+        self.table_counts = TableCounts()
         self.get_or_create(DEFAULT_TUBE)
 
     def get(self, name: str) -> Tube | None:
@@ -176,3 +189,38 @@ def tube_lives(connection: Connection, tube: str, ends_pause: bool) -> bool:  # 
     if ends_pause:
         jobs.pause_tube(connection, tube, 0)
     return False
+
+
+class TableCounts:
+    """Counts of jobs for statistics, which are not counted anew while that would take much of the time.
+
+    A count walks the pending jobs of a tube, or of all; meanwhile the operations of all clients wait. A count of few
+    jobs is made each time, even if it took long: then the machine was busy, and not with counting.
+
+    The methods are called on the thread of the batches, so they need no lock.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str | None, tuple[float, TubeCounts]] = {}
+        """By tube, until when a count is valid; None is all tubes."""
+
+    def of_tube(self, connection: Connection, tube: str) -> TubeCounts:
+        """The jobs of a tube in each state."""
+        return self._count(tube, lambda: jobs.tube_counts(connection, tube))
+
+    def of_all(self, connection: Connection) -> TubeCounts:
+        """The jobs of all tubes in each state."""
+        return self._count(None, lambda: jobs.cluster_counts(connection))
+
+    def _count(self, tube: str | None, count: Callable[[], TubeCounts]) -> TubeCounts:
+        began = time.monotonic()
+        until, kept = self._kept.pop(tube, (0.0, None))
+        if kept is not None and began < until:
+            self._kept[tube] = (until, kept)
+            return kept
+        counts = count()
+        now = time.monotonic()
+        if counts.jobs > FEW and now - began > QUICK:
+            self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}
+            self._kept[tube] = (now + min(VALID_FOR * (now - began), LONGEST), counts)
+        return counts

@@ -18,8 +18,8 @@ from peerd.gateway.client import (
     connect,
     connect_async,
 )
-from peerd.gateway.process_state import GatewayOptions
 from peerd.gateway.queue_capacity import QueueCapacities, count_for_capacity
+from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.conftest import TOKEN, Serve
 from tests.gateway.gateway_thread import GatewayThread
@@ -116,7 +116,7 @@ def test_a_database_that_does_not_answer_is_an_error_and_a_job_stays_held(
 
 def test_a_draining_gateway_takes_no_new_jobs(gateway: GatewayThread, connection: JsonConnection) -> None:
     connection.ask("add_job", job=1, id=1)
-    gateway.state.is_draining = True
+    gateway.state.refuses_puts = True
     assert connection.ask("add_job", job=2)["code"] == "draining"
     assert connection.ask("get_job")["job"] == 1
 

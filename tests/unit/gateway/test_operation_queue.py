@@ -22,7 +22,7 @@ from peerd.gateway.queue_capacity import LEAST_PAUSE, VALID_FOR, Admission, Queu
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
-from peerd.gateway.table_counts import FEW, TableCounts
+from peerd.gateway.tubes import FEW, TableCounts
 from peerd.store.connection.database import Database
 from peerd.store.jobs.types import Release, TubeCounts
 from peerd.store.outcomes.recording import ClaimId
@@ -233,7 +233,7 @@ def test_a_count_is_used_for_ten_times_as_long_as_it_took(monkeypatch: pytest.Mo
         counted += 1
         return TubeCounts(ready=jobs, urgent=counted)
 
-    monkeypatch.setattr("peerd.gateway.table_counts.time.monotonic", lambda: now)
+    monkeypatch.setattr("peerd.gateway.tubes.time.monotonic", lambda: now)
     monkeypatch.setattr("peerd.store.jobs.tube_counts", count)
     monkeypatch.setattr("peerd.store.jobs.cluster_counts", count)
     for takes, jobs, pauses, numbers in (

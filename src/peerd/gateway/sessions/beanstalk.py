@@ -6,13 +6,11 @@ A reserve may wait, so only further reserves follow it before it is answered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 from peerd.gateway.batches import OperationFailed
-from peerd.gateway.operations import StoreQuery
-from peerd.gateway.process_state import GatewayState
 from peerd.gateway.protocols.beanstalk import replies
 from peerd.gateway.protocols.beanstalk.commands import (
     COUNTERS,
@@ -34,9 +32,8 @@ from peerd.gateway.protocols.beanstalk.commands import (
     counter_of,
 )
 from peerd.gateway.protocols.beanstalk.parser import CommandParser
-from peerd.gateway.reply_memory import COMMAND, ReplyAccount
-from peerd.gateway.sessions.beanstalk_commands import EXECUTE
-from peerd.gateway.sessions.replies_in_order import Place, RepliesInOrder
+from peerd.gateway.reply_memory import ReplyAccount
+from peerd.gateway.session import GatewayState, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 PUT_COUNTER: Final = COUNTERS[PutCommand]
@@ -48,72 +45,46 @@ ANSWERED_WITH_JOB: Final = RESERVES | PEEKS | {ReserveJobCommand}
 OF_THE_MOMENT: Final = frozenset({StatsCommand, StatsTubeCommand, ListTubesCommand})
 """Commands that show what this process knows; neither earlier nor later commands are executed beside them."""
 
+Handlers = Mapping[type[Command], Callable[["BeanstalkSession", Any], None]]
 
-class BeanstalkSession:
-    """One connection.
 
-    Args:
-        state: of the process.
-        send: called with bytes for the client.
-        account: of the connection.
-        close: called when the client has asked for the end of the connection.
-    """
+class BeanstalkSession(Session):
+    """One connection. `Session` has the arguments beside ``handlers``, the function of each command."""
 
     __slots__ = (
-        "_close",
+        "_handlers",
         "_has_counted_put",
         "_held",
-        "_is_blocked",
-        "_is_ended",
         "_is_executing",
         "_most_reserving",
         "_reserving",
-        "account",
-        "client",
-        "command_size",
-        "engine",
-        "is_behind",
-        "is_producer",
-        "is_suspended",
-        "is_worker",
         "parser",
-        "replies",
-        "state",
         "used",
         "watched",
     )
 
     def __init__(
-        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
+        self,
+        handlers: Handlers,
+        state: GatewayState,
+        send: Callable[[bytes], None],
+        account: ReplyAccount,
+        close: Callable[[], None],
     ) -> None:
-        self.state = state
-        self.engine = state.engine
+        super().__init__(state, send, account, close)
         self.parser = CommandParser(state.options.max_job_size, require_auth=state.options.token is not None)
-        self.replies = RepliesInOrder(send, account)
-        self.account = account
         self.used = DEFAULT_TUBE
         self.watched = [DEFAULT_TUBE]
-        self.is_suspended = False
-        """The client reads too slowly, so no more of its commands are executed."""
-        self.is_behind = False
-        """Commands wait until replies have been sent, or for memory."""
-        self.is_producer = self.is_worker = False
-        self.command_size = 0
-        """Bytes of the job that the command which is being executed has, or may be answered with."""
+        self._handlers = handlers
         self._most_reserving = account.most_jobs(state.options.max_job_size)
-        self._close = close
         self._held: Command | None = None
         """A command that waits for the reserves before it."""
         self._reserving = 0
-        self._is_blocked = False
-        """What follows depends on the answer of the last command."""
         self._has_counted_put = False
         """The put whose body is on its way is among the counted commands."""
-        self._is_ended = self._is_executing = False
-        self.client = state.engine.reserving.connect()
-        self.client.watched = (DEFAULT_TUBE,)
-        state.engine.tubes.use(DEFAULT_TUBE)
-        state.engine.tubes.watch(DEFAULT_TUBE)
+        self._is_executing = False
+        self.engine.tubes.use(DEFAULT_TUBE)
+        self.engine.tubes.watch(DEFAULT_TUBE)
 
     # ---------------------------------------------------------------- the connection
 
@@ -156,15 +127,9 @@ class BeanstalkSession:
         """The client sends nothing more: a reserve that waits has timed out."""
         self.engine.reserving.end_waits(self.client)
 
-    def end(self) -> None:
-        """Execute no more commands, and close the connection when those so far are answered."""
-        self._is_ended = True
-        self._close()
-
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
-        self._is_ended = True
-        self.engine.reserving.disconnect(self.client)
+        super().closed()
         self.engine.tubes.stop_using(self.used)
         for tube in self.watched:
             self.engine.tubes.ignore(tube)
@@ -198,7 +163,7 @@ class BeanstalkSession:
                 return
             self._held = None
             self._count(command)
-            EXECUTE[type(command)](self, command)
+            self._handlers[type(command)](self, command)
 
     def _must_wait(self, command: Command) -> bool:
         """Whether earlier commands must be answered before this one is executed."""
@@ -221,7 +186,7 @@ class BeanstalkSession:
         counter = counter_of(command)
         if counter == PUT_COUNTER:
             if not isinstance(command, InvalidCommand) or command.reply == replies.EXPECTED_CRLF:
-                self._become_producer()
+                self.become_producer()
             if self._has_counted_put:
                 self._has_counted_put = False
                 return
@@ -233,48 +198,21 @@ class BeanstalkSession:
             self._has_counted_put = True
             self.state.commands[PUT_COUNTER] += 1
             if self.parser.is_keeping_body:
-                self._become_producer()
+                self.become_producer()
 
-    def _become_producer(self) -> None:
-        if not self.is_producer:
-            self.is_producer = True
-            self.state.producers += 1
+    def reply_to_reserve_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
+        """An answer that gives the reply to a reserve, which takes no memory while it waits.
 
-    def reply_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """An answer that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self.replies.reserve_place(COMMAND + self.command_size), make_reply)
-
-    def reply_to_reserve_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """The same for a reserve, which takes no memory while it waits; what follows it waits until it is answered."""
+        Commands behind it wait until it is answered.
+        """
         self._reserving += 1
         return partial(self._reserve_answered, self.replies.reserve_place(0), make_reply)
 
-    def reply_before_others(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """The same for a command without whose answer the next one cannot be executed."""
-        self._is_blocked = True
-        place = self.replies.reserve_place(COMMAND + self.command_size)
-        return partial(self._blocking_answered, place, make_reply)
-
-    def query(self, make_reply: Callable[[Any], bytes], function: Callable[..., Any], *arguments: Any) -> None:
-        """Read from the store, and reply with what a function makes of the result."""
-        self.engine.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
-
-    def query_before_others(
-        self, make_reply: Callable[[Any], bytes], function: Callable[..., Any], *arguments: Any
-    ) -> None:
-        """Read from the store, and reply before the next command is executed."""
-        query = StoreQuery(function, arguments)
-        self.engine.operations.submit(self.client, query, self.reply_before_others(make_reply))
-
-    def _reserve_answered(self, place: Place, make_reply: Callable[[Any], bytes], result: Any) -> None:
+    def _reserve_answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
         self._reserving -= 1
         self._answered(place, make_reply, result)
 
-    def _blocking_answered(self, place: Place, make_reply: Callable[[Any], bytes], result: Any) -> None:
-        self._is_blocked = False
-        self._answered(place, make_reply, result)
-
-    def _answered(self, place: Place, make_reply: Callable[[Any], bytes], result: Any) -> None:
+    def _answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
         failed = isinstance(result, OperationFailed)
         self.replies.fill(place, replies.INTERNAL_ERROR if failed else make_reply(result))
         if self._held is not None or self.parser.buffered:

@@ -1,10 +1,9 @@
-"""What each command of beanstalkd's protocol does, in the order of its protocol text; `EXECUTE` is the table."""
+"""What each command of beanstalkd's protocol does, in the order of its protocol text; `HANDLERS` is the table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.task import NewTask
@@ -15,11 +14,9 @@ from peerd.gateway.protocols.beanstalk.statistics import tube_list
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending
 from peerd.gateway.sessions import beanstalk_statistics
+from peerd.gateway.sessions.beanstalk import BeanstalkSession, Handlers
 from peerd.store import jobs
 from peerd.store.enqueue.enqueue import Enqueued
-
-if TYPE_CHECKING:
-    from peerd.gateway.sessions.beanstalk import BeanstalkSession
 
 MAX_JOB_ID: Final = 2**63 - 1
 """The largest id that a database has; a client may ask for larger ones."""
@@ -35,7 +32,7 @@ REPLIES_TO_ENDS: Final = {
 
 
 def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
-    if session.state.is_draining:
+    if session.state.refuses_puts:
         session.replies.add(replies.DRAINING)
         return
     text = text_of(command.body)
@@ -66,12 +63,12 @@ def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
 
 
 def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
-    become_worker(session)
+    session.become_worker()
     session.engine.reserving.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
 
 
 def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
-    become_worker(session)
+    session.become_worker()
     answer = session.reply_to_reserve_later(reply_to_reserve)
     session.engine.reserving.reserve(session.client, command.timeout, answer)
 
@@ -159,12 +156,14 @@ def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> N
 
 def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
     make_reply = partial(beanstalk_statistics.reply_to_stats_tube, session.engine, command.tube)
-    session.query_before_others(make_reply, beanstalk_statistics.read_tube, session.state.table_counts, command.tube)
+    session.query_before_others(
+        make_reply, beanstalk_statistics.read_tube, session.engine.tubes.table_counts, command.tube
+    )
 
 
 def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
     make_reply = partial(beanstalk_statistics.reply_to_stats, session.state)
-    session.query_before_others(make_reply, beanstalk_statistics.read_server, session.state.table_counts)
+    session.query_before_others(make_reply, beanstalk_statistics.read_server, session.engine.tubes.table_counts)
 
 
 def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
@@ -203,7 +202,7 @@ def invalid(session: BeanstalkSession, command: commands.InvalidCommand) -> None
     session.replies.add(command.reply)
 
 
-EXECUTE: Final[Mapping[type[commands.Command], Callable[[BeanstalkSession, Any], None]]] = {
+HANDLERS: Final[Handlers] = {
     commands.PutCommand: put,
     commands.UseCommand: use,
     commands.ReserveCommand: reserve,
@@ -233,13 +232,6 @@ EXECUTE: Final[Mapping[type[commands.Command], Callable[[BeanstalkSession, Any],
     commands.InvalidCommand: invalid,
 }
 """The function of each command; `protocols.beanstalk.grammar.COMMANDS` has their lines."""
-
-
-def become_worker(session: BeanstalkSession) -> None:
-    """Count a connection that has reserved as a worker, as beanstalkd does."""
-    if not session.is_worker:
-        session.is_worker = True
-        session.state.workers += 1
 
 
 def is_possible(session: BeanstalkSession, job_id: int) -> bool:
@@ -276,7 +268,7 @@ def reply_to_reserve(result: Reservation | ReserveEnd) -> bytes:
 def reply_to_reserve_job(session: BeanstalkSession, result: Reservation | None) -> bytes:
     if result is None:
         return replies.NOT_FOUND
-    become_worker(session)
+    session.become_worker()
     return reply_to_reserve(result)
 
 

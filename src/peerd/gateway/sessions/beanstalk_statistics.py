@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from sqlalchemy.engine import Connection
 
 from peerd.gateway.engine import Engine
-from peerd.gateway.process_state import GatewayState
 from peerd.gateway.protocols.beanstalk import replies, statistics
 from peerd.gateway.protocols.beanstalk.priorities import to_client_priority
-from peerd.gateway.table_counts import TableCounts
-from peerd.gateway.tubes import Tube
+from peerd.gateway.session import GatewayState
+from peerd.gateway.tubes import TableCounts, Tube
 from peerd.store import jobs
 from peerd.store.jobs.types import JobStatistics, TubeCounts
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from peerd.domain.task import SPAN_LIMIT
 from peerd.gateway.clients import Reservation, ReserveEnd
-from peerd.gateway.process_state import GatewayState
 from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
     ErrorCode,
@@ -27,12 +27,17 @@ from peerd.gateway.protocols.json.messages import (
 )
 from peerd.gateway.protocols.json.parser import MessageParser
 from peerd.gateway.reply_memory import COMMAND, ReplyAccount
-from peerd.gateway.sessions.json_messages import CARRY_OUT, reply_to_get_job
-from peerd.gateway.sessions.replies_in_order import Place, RepliesInOrder
-from peerd.gateway.tubes import DEFAULT_TUBE
+from peerd.gateway.session import GatewayState, MakeReply, Place, Session
 
 MAX_WAITING: Final = 100
 """get_jobs of a connection that wait for a job."""
+RESERVE_ENDS: Final = {
+    ReserveEnd.TIMED_OUT: (ErrorCode.NO_WORK, replies.NO_WORK_TEXT),
+    ReserveEnd.DEADLINE_SOON: (
+        ErrorCode.DEADLINE_SOON,
+        "the time to run of a job that this connection holds ends within a second",
+    ),
+}
 
 
 class WaitingGetJob:
@@ -45,59 +50,39 @@ class WaitingGetJob:
         self.until = until
 
 
-class JsonSession:
-    """One connection.
+Handlers = Mapping[type[JsonMessage], Callable[["JsonSession", Any], None]]
 
-    Args:
-        state: of the process.
-        send: called with bytes for the client.
-        account: of the connection.
-        close: called when the connection is to end.
-    """
+
+class JsonSession(Session):
+    """One connection. `Session` has the arguments beside ``handlers``, the function of each message but get_job."""
 
     __slots__ = (
-        "_account",
         "_attempting",
-        "_close",
+        "_handlers",
         "_has_input_ended",
         "_held",
         "_is_authorized",
-        "_is_blocked",
         "_is_continuing",
-        "_is_ended",
         "_is_waiting",
         "_loop",
         "_may_put_aside",
-        "_message_size",
         "_parser",
         "_send",
         "_waiting",
-        "client",
-        "engine",
-        "is_behind",
-        "is_producer",
-        "is_suspended",
-        "is_worker",
-        "replies",
-        "state",
     )
 
     def __init__(
-        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
+        self,
+        handlers: Handlers,
+        state: GatewayState,
+        send: Callable[[bytes], None],
+        account: ReplyAccount,
+        close: Callable[[], None],
     ) -> None:
-        self.state = state
-        self.engine = state.engine
-        self.replies = RepliesInOrder(
-            send, account
-        )  # an empty reply, too, lets the connection see what is buffered still
-        self.is_suspended = self.is_behind = False
-        self._account = account
-        self._message_size = 0
-        """Bytes of the message that is being carried out, or of the largest job that it may be answered with."""
-        self.is_producer = self.is_worker = False
+        super().__init__(state, send, account, close)
+        self._handlers = handlers
         self._parser = MessageParser(state.options.max_job_size)
         self._send = send
-        self._close = close
         self._loop = asyncio.get_running_loop()
         self._is_authorized = state.options.token is None
         self._held: Message | RefusedMessage | None = None
@@ -109,9 +94,7 @@ class JsonSession:
         self._waiting: deque[WaitingGetJob] = deque()
         self._is_waiting = False
         """Whether the engine waits for the first of them."""
-        self._has_input_ended = self._is_ended = self._is_continuing = self._is_blocked = False
-        self.client = state.engine.reserving.connect()
-        self.client.watched = (DEFAULT_TUBE,)
+        self._has_input_ended = self._is_continuing = False
 
     # ---------------------------------------------------------------- the connection
 
@@ -154,16 +137,10 @@ class JsonSession:
         if self._is_waiting:
             self.engine.reserving.end_waits(self.client)
 
-    def end(self) -> None:
-        """Carry out no more messages, and close the connection when those so far are answered."""
-        self._is_ended = True
-        self._close()
-
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
-        self._is_ended = True
         self._waiting.clear()
-        self.engine.reserving.disconnect(self.client)
+        super().closed()
 
     # ---------------------------------------------------------------- messages and replies
 
@@ -180,8 +157,8 @@ class JsonSession:
                 self._held = message
                 return
             takes_job = isinstance(message, GetJob)
-            self._message_size = self.state.options.max_job_size if takes_job else self._parser.last_size
-            if self._message_size > COMMAND and not self._account.has_room(self._message_size):
+            self.command_size = self.state.options.max_job_size if takes_job else self._parser.last_size
+            if self.command_size > COMMAND and not self.account.has_room(self.command_size):
                 self._held, self.is_behind = message, True
                 return
             self._held = None
@@ -198,7 +175,7 @@ class JsonSession:
         elif isinstance(message, GetJob):
             self._get_job(message)
         else:
-            CARRY_OUT[type(message)](self, message)
+            self._handlers[type(message)](self, message)
 
     def _require_token(self, cmd: str | None, message_id: int | str | None) -> None:
         self._refuse(ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first", cmd, message_id)
@@ -212,22 +189,6 @@ class JsonSession:
         """Carry out all messages from now on."""
         self._is_authorized = True
 
-    def reply_later(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """An answer of the engine that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self._reserve_place(), make_reply)
-
-    def reply_before_others(self, make_reply: Callable[[Any], bytes]) -> Callable[[Any], None]:
-        """The same for a message without whose answer the next one cannot be carried out."""
-        self._is_blocked = True
-        return partial(self._blocking_answered, self._reserve_place(), make_reply)
-
-    def _reserve_place(self) -> Place:
-        return self.replies.reserve_place(COMMAND + self._message_size)
-
-    def _blocking_answered(self, place: Any, make_reply: Callable[[Any], bytes], result: Any) -> None:
-        self._is_blocked = False
-        self._answered(place, make_reply, result)
-
     def refuse(self, message: JsonMessage, code: ErrorCode, problem: str) -> None:
         """Reply with an error, which may end the connection."""
         self._refuse(code, problem, command_of(message), message.id)
@@ -237,8 +198,10 @@ class JsonSession:
         if code.closes:
             self.end()
 
-    def _answered(self, place: Any, make_reply: Callable[[Any], bytes], result: Any) -> None:
-        self.replies.fill(place, make_reply(result))
+    def _answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
+        self.replies.fill(
+            place, make_reply(result)
+        )  # an empty reply, too, lets the connection see what is buffered still
         if self._held is not None or self._parser.buffered or self._has_input_ended:
             self._continue_soon()
 
@@ -266,9 +229,7 @@ class JsonSession:
         )
 
     def _get_job(self, message: GetJob) -> None:
-        if not self.is_worker:
-            self.is_worker = True
-            self.state.workers += 1
+        self.become_worker()
         wait = 0.0 if self._has_input_ended else message.wait or 0.0
         waiting = WaitingGetJob(message, self._loop.time() + wait)
         if not self._waiting:
@@ -306,3 +267,11 @@ class JsonSession:
         self._is_waiting = False
         self._send(reply_to_get_job(self._waiting.popleft().message, result))
         self._continue_soon()
+
+
+def reply_to_get_job(message: GetJob, result: Reservation | ReserveEnd) -> bytes:
+    if isinstance(result, ReserveEnd):
+        return replies.error_reply(*RESERVE_ENDS[result], command_of(message), message.id)
+    job = result.job
+    ttr = job.ttr if job.ttr < SPAN_LIMIT else None
+    return replies.job_taken(message.id, job.id, job.queue, job.body, ttr)

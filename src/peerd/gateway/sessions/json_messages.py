@@ -1,15 +1,14 @@
-"""What each message of the JSON protocol does, and its reply; `CARRY_OUT` is the table. get_job is in `JsonSession`."""
+"""What each message of the JSON protocol does, and its reply; `HANDLERS` is the table. get_job is in `JsonSession`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
-from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
+from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, NewTask
 from peerd.gateway.batches import OperationFailed
-from peerd.gateway.clients import Reservation, ReserveEnd
+from peerd.gateway.clients import Reservation
 from peerd.gateway.operations import HeldCall
 from peerd.gateway.protocols.json import replies
 from peerd.gateway.protocols.json.messages import (
@@ -17,7 +16,6 @@ from peerd.gateway.protocols.json.messages import (
     AddJob,
     ErrorCode,
     FailJob,
-    GetJob,
     HeldJobMessage,
     JsonMessage,
     NotifyDone,
@@ -28,30 +26,18 @@ from peerd.gateway.protocols.json.messages import (
 )
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending, ignore
+from peerd.gateway.sessions.json import Handlers, JsonSession
 from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.jobs import outcomes
-
-if TYPE_CHECKING:
-    from peerd.gateway.sessions.json import JsonSession
 
 HELD_AS_LONG_AS_ITS_CONNECTION: Final = LARGEST_CLIENT_SECONDS
 """The TTR of a job that was added without one."""
 DEFAULT_REASON: Final = "no reason given"
 
-RESERVE_ENDS: Final = {
-    ReserveEnd.TIMED_OUT: (ErrorCode.NO_WORK, replies.NO_WORK_TEXT),
-    ReserveEnd.DEADLINE_SOON: (
-        ErrorCode.DEADLINE_SOON,
-        "the time to run of a job that this connection holds ends within a second",
-    ),
-}
-
 
 def add_job(session: JsonSession, message: AddJob) -> None:
-    if not session.is_producer:
-        session.is_producer = True
-        session.state.producers += 1
-    if session.state.is_draining:
+    session.become_producer()
+    if session.state.refuses_puts:
         session.refuse(message, ErrorCode.DRAINING, "this gateway takes no new jobs, because it is about to stop")
         return
     size, most = len(bytes(message.job)), session.state.options.max_job_size
@@ -113,7 +99,7 @@ def auth(session: JsonSession, message: ShowToken) -> None:
         session.refuse(message, ErrorCode.UNAUTHORIZED, "the token is wrong")
 
 
-CARRY_OUT: Final[Mapping[type[JsonMessage], Callable[[JsonSession, Any], None]]] = {
+HANDLERS: Final[Handlers] = {
     AddJob: add_job,
     NotifyDone: notify,
     TouchJob: touch,
@@ -168,14 +154,6 @@ def reply_to_add_job(message: AddJob, result: int | Enqueued | TubeFull | Operat
         case Enqueued():
             return replies.job_added(message.id, result.id, created=result.created)
     return replies.job_added(message.id, result, created=True)
-
-
-def reply_to_get_job(message: GetJob, result: Reservation | ReserveEnd) -> bytes:
-    if isinstance(result, ReserveEnd):
-        return replies.error_reply(*RESERVE_ENDS[result], command_of(message), message.id)
-    job = result.job
-    ttr = job.ttr if job.ttr < SPAN_LIMIT else None
-    return replies.job_taken(message.id, job.id, job.queue, job.body, ttr)
 
 
 def reply_to_held(message: HeldJobMessage, result: bool | Ending | outcomes.RecordedFailure | OperationFailed) -> bytes:  # noqa: FBT001

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from peerd.gateway.engine import Engine, EngineOptions
-from peerd.gateway.process_state import GatewayOptions, GatewayState
 from peerd.gateway.server import GatewayServer
+from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.gateway.standalone.durability import StandaloneDatabase
 from peerd.gateway.standalone.flags import Flags
 from peerd.gateway.standalone.job_folder import JobFolder
@@ -100,7 +100,7 @@ class StandaloneServer:
 
     async def _follow(self, drain: asyncio.Event) -> None:
         await drain.wait()
-        self._state.is_draining = True
+        self._state.refuses_puts = True
 
     async def _perform_duties(self) -> None:
         while True:

@@ -1,0 +1,312 @@
+"""What sessions of both protocols have in common: the state of the process, and replies in the order of commands.
+
+A session is the side of a connection that speaks a protocol: commands of its client become operations of the engine,
+and their results become replies.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import platform
+import resource
+import secrets
+import socket
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from peerd.gateway.engine import Engine
+from peerd.gateway.operations import StoreQuery
+from peerd.gateway.protocols.beanstalk import VERSION
+from peerd.gateway.reply_memory import COMMAND, ReplyAccount, ReplyMemory
+from peerd.gateway.tubes import DEFAULT_TUBE
+
+MAX_UNANSWERED: Final = 1_000
+"""Commands of a connection that may be executed at once."""
+MakeReply = Callable[[Any], bytes]
+"""Words the result of an operation for the client."""
+
+
+class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits and access of a gateway; sizes are in bytes, times in seconds."""
+
+    protocols: tuple[str, ...] = ("beanstalk", "json")
+    max_job_size: int = 65_535
+    max_connections: int = 16_384
+    max_buffered: int = 1_048_576
+    max_buffered_total: int = 268_435_456
+    head_timeout: float = 30.0
+    body_timeout: float = 30.0
+    token: str | None = None
+
+
+class GatewayState:
+    """Shared by the connections of one process."""
+
+    def __init__(self, engine: Engine, options: GatewayOptions) -> None:
+        self.engine = engine
+        self.options = options
+        self.refuses_puts = False
+        """No job may be put (SIGUSR1)."""
+        self.reply_memory = ReplyMemory(options.max_job_size)
+        self.buffered = 0
+        """Bytes that connections hold."""
+        self.held_up: dict[Callable[[], None], None] = {}
+        """What reads on in connections that are not read because all together have too much buffered."""
+        self.connections = 0
+        self.producers = 0
+        self.workers = 0
+        self.total_connections = 0
+        self.commands: Counter[str | None] = Counter()
+        """Executed commands, by the name that statistics have for them."""
+        self._id = secrets.token_hex(8)
+        self._started_at = time.monotonic()
+
+    def is_token(self, given: bytes) -> bool:
+        """Whether a client's token is right; always, where none is needed."""
+        token = self.options.token
+        return token is None or hmac.compare_digest(given, token.encode())
+
+    def statistics(self) -> Mapping[str, int | float | str | bool]:
+        """The values of beanstalkd's ``stats`` that this process knows by itself."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        system = platform.uname()
+        return {
+            "job-timeouts": self.engine.ends.timeouts,
+            "total-jobs": self.engine.puts.total,
+            "max-job-size": self.options.max_job_size,
+            "current-connections": self.connections,
+            "current-producers": self.producers,
+            "current-workers": self.workers,
+            "current-waiting": self.engine.ready.waiters.total,
+            "total-connections": self.total_connections,
+            "pid": os.getpid(),
+            "version": VERSION,
+            "rusage-utime": usage.ru_utime,
+            "rusage-stime": usage.ru_stime,
+            "uptime": int(time.monotonic() - self._started_at),
+            "draining": self.refuses_puts,
+            "id": self._id,
+            "hostname": socket.gethostname(),
+            "os": system.version,
+            "platform": system.machine,
+        }
+
+
+class Place:
+    """The place of one reply, and the bytes that are counted for it until it is sent."""
+
+    __slots__ = ("reply", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.reply: bytes | None = None
+
+
+class RepliesInOrder:
+    """The replies of one connection.
+
+    Args:
+        send: called with each reply.
+        account: of the connection; it counts what is sent itself.
+
+    >>> from unittest.mock import Mock
+    >>> sent = []
+    >>> replies = RepliesInOrder(sent.append, Mock())
+    >>> first, second = replies.reserve_place(0), replies.reserve_place(0)
+    >>> replies.fill(second, b"2"); sent
+    []
+    >>> replies.fill(first, b"1"); sent
+    [b'1', b'2']
+    """
+
+    __slots__ = ("_account", "_places", "_send")
+
+    def __init__(self, send: Callable[[bytes], None], account: ReplyAccount) -> None:
+        self._send = send
+        self._account = account
+        self._places: deque[Place] = deque()
+
+    def __len__(self) -> int:
+        """How many commands have no reply yet, or wait for the reply of an earlier one."""
+        return len(self._places)
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether no more commands may be executed before some of these replies were sent."""
+        return len(self._places) >= MAX_UNANSWERED or self._account.is_full
+
+    def reserve_place(self, size: int) -> Place:
+        """The place of the next reply, whose command and reply take so many bytes at the most."""
+        place = Place(size)
+        self._account.add_command(size)
+        self._places.append(place)
+        return place
+
+    def fill(self, place: Place, reply: bytes) -> None:
+        """Give the reply of a place; it is sent when all before it are."""
+        place.reply = reply
+        places = self._places
+        while places and (ready := places[0].reply) is not None:
+            self._account.add_command(-places.popleft().size)
+            self._send(ready)
+
+    def add(self, reply: bytes) -> None:
+        """Give the next reply."""
+        if self._places:
+            self.reserve_place(len(reply)).reply = reply
+        else:
+            self._send(reply)
+
+
+class Session(ABC):
+    """One connection, as its protocol sees it.
+
+    Args:
+        state: of the process.
+        send: called with bytes for the client.
+        account: of the connection.
+        close: called when the connection is to end.
+    """
+
+    __slots__ = (
+        "_close",
+        "_is_blocked",
+        "_is_ended",
+        "account",
+        "client",
+        "command_size",
+        "engine",
+        "is_behind",
+        "is_producer",
+        "is_suspended",
+        "is_worker",
+        "replies",
+        "state",
+    )
+
+    def __init__(
+        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
+    ) -> None:
+        self.state = state
+        self.engine = state.engine
+        self.replies = RepliesInOrder(send, account)
+        self.account = account
+        self.is_suspended = False
+        """The client reads too slowly, so no more of its commands are executed."""
+        self.is_behind = False
+        """Commands wait until replies have been sent, or for memory."""
+        self.is_producer = self.is_worker = False
+        self.command_size = 0
+        """Bytes of the command that is being executed, or of the largest job that it may be answered with."""
+        self._close = close
+        self._is_blocked = False
+        """What follows depends on the answer of the last command."""
+        self._is_ended = False
+        self.client = self.engine.reserving.connect()
+        self.client.watched = (DEFAULT_TUBE,)
+
+    # ---------------------------------------------------------------- what a protocol defines
+
+    @property
+    @abstractmethod
+    def buffered(self) -> int:
+        """Bytes of commands that were not executed yet."""
+
+    @property
+    @abstractmethod
+    def is_authorized(self) -> bool:
+        """Whether the client has shown its token, or needs none."""
+
+    @property
+    @abstractmethod
+    def is_within_line(self) -> bool:
+        """Whether the client has to finish, within the time of a line, what it has begun."""
+
+    @property
+    @abstractmethod
+    def is_within_body(self) -> bool:
+        """Whether a job has begun that is not whole."""
+
+    @property
+    @abstractmethod
+    def is_answered(self) -> bool:
+        """Whether every command that may still be executed has its reply."""
+
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Whether the connection holds a job, or a command that does not wait is being executed."""
+
+    @abstractmethod
+    def receive(self, data: bytes) -> None:
+        """Take bytes of the client."""
+
+    @abstractmethod
+    def execute(self) -> None:
+        """Execute the commands that may be executed now."""
+
+    @abstractmethod
+    def end_of_input(self) -> None:
+        """The client sends nothing more: what waits for a job has found none."""
+
+    @abstractmethod
+    def _answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
+        """Give the reply of a place, and execute what has waited for it."""
+
+    # ---------------------------------------------------------------- the connection
+
+    def end(self) -> None:
+        """Execute no more commands, and close the connection when those so far are answered."""
+        self._is_ended = True
+        self._close()
+
+    def closed(self) -> None:
+        """The connection has ended: release what it holds."""
+        self._is_ended = True
+        self.engine.reserving.disconnect(self.client)
+        self.state.producers -= self.is_producer
+        self.state.workers -= self.is_worker
+
+    def become_producer(self) -> None:
+        """Count the connection as one that puts jobs, as beanstalkd does."""
+        self.state.producers += not self.is_producer
+        self.is_producer = True
+
+    def become_worker(self) -> None:
+        """Count the connection as one that reserves jobs, as beanstalkd does."""
+        self.state.workers += not self.is_worker
+        self.is_worker = True
+
+    # ---------------------------------------------------------------- replies
+
+    def reply_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
+        """An answer that gives the next reply: what a function makes of the result."""
+        return partial(self._answered, self._reserve_place(), make_reply)
+
+    def reply_before_others(self, make_reply: MakeReply) -> Callable[[Any], None]:
+        """An answer that gives the next reply, before which no other command can be executed."""
+        self._is_blocked = True
+        return partial(self._blocking_answered, self._reserve_place(), make_reply)
+
+    def query(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
+        """Read from the store, and reply with what a function makes of the result."""
+        self.engine.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
+
+    def query_before_others(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
+        """Read from the store, and reply before the next command is executed."""
+        answer = self.reply_before_others(make_reply)
+        self.engine.operations.submit(self.client, StoreQuery(function, arguments), answer)
+
+    def _reserve_place(self) -> Place:
+        return self.replies.reserve_place(COMMAND + self.command_size)
+
+    def _blocking_answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
+        self._is_blocked = False
+        self._answered(place, make_reply, result)
