@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.gateway.protocols.beanstalk.commands import Command
-from peerd.gateway.protocols.beanstalk.grammar import COMMANDS
-from peerd.gateway.protocols.beanstalk.parser import MAX_LINE, CommandParser
+from peerd.gateway.beanstalk.commands import COMMANDS, Command
+from peerd.gateway.beanstalk.parser import MAX_LINE, CommandParser
 from tests.fuzz.conftest import searched
 
 MAX_JOB_SIZE = 40

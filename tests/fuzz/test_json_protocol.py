@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import COMMANDS, Message, RefusedMessage
-from peerd.gateway.protocols.json.parser import MESSAGE_OVERHEAD, MessageParser
+from peerd.gateway.json import replies
+from peerd.gateway.json.messages import COMMANDS, Message, RefusedMessage
+from peerd.gateway.json.parser import MESSAGE_OVERHEAD, MessageParser
 from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.fuzz import values

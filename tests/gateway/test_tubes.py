@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from peerd.gateway.protocols.beanstalk.statistics import COMMAND_KEYS
+from peerd.gateway.beanstalk.statistics import COMMAND_KEYS
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import (
     NOT_FOUND,

@@ -20,12 +20,11 @@ from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Failed, Released
 from peerd.domain.task import Task
-from peerd.gateway.batches import OperationFailed
-from peerd.gateway.clients import QueueClient, Reservation
 from peerd.gateway.engine import Engine
+from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.operations import DeleteHeld
-from peerd.gateway.reconciliation import Reconciliation
-from peerd.gateway.reservation_ends import ReservationEnds
+from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
+from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.shell import process_shell
 from peerd.store import jobs

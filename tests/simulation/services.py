@@ -12,9 +12,9 @@ from unittest.mock import patch
 from peerd.agent.service import AgentService
 from peerd.config.settings import GatewaySettings, LoggingSettings, ManagerSettings, NodeSettings, WorkSettings
 from peerd.domain.ring import Ring
-from peerd.gateway import operation_queue, reconciliation
+from peerd.gateway import group_commit, reservation_ends
 from peerd.gateway import service as gateway_service
-from peerd.gateway.batches import Batch, GroupCommitter
+from peerd.gateway.group_commit import Batch, GroupCommitter
 from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
 from peerd.gateway.service import GatewayService
@@ -95,11 +95,11 @@ def patched_for_simulation() -> Iterator[None]:
         patch.object(life, "log_exception", lambda error: None),
         patch.object(life, "log_boot_failure", lambda error: None),
         patch.object(fork_hooks, "Lock", SimulatedLock),
-        patch.object(operation_queue, "GroupCommitter", SimulatedGroupCommitter),
+        patch.object(group_commit, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
         patch.object(gateway_service, "Notifier", SimulatedNotifier),
         patch.object(gateway_service, "POLL_EVERY", CLIENT_POLL_EVERY),
-        patch.object(reconciliation, "EVERY", RECONCILE_EVERY),
+        patch.object(reservation_ends, "RECONCILE_EVERY", RECONCILE_EVERY),
     ):
         yield
 

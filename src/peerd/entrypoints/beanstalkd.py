@@ -10,9 +10,8 @@ import os
 import signal
 import sys
 
-from peerd.gateway.protocols.beanstalk import VERSION
-from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit, parse_flags
-from peerd.gateway.standalone.listeners import Listeners, open_listeners
+from peerd.gateway.beanstalk import VERSION
+from peerd.gateway.standalone.start import PROGRAM, Flags, Listeners, ProgramExit, open_listeners, parse_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

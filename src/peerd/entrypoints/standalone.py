@@ -12,10 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from peerd.domain.errors import PeerdError
-from peerd.gateway.standalone.flags import PROGRAM, Flags, ProgramExit
-from peerd.gateway.standalone.job_folder import JobFolder, open_folder, open_folder_in_memory
-from peerd.gateway.standalone.listeners import Listeners
+from peerd.gateway.standalone.database_file import JobFolder, open_folder, open_folder_in_memory
 from peerd.gateway.standalone.server import StandaloneServer
+from peerd.gateway.standalone.start import PROGRAM, Flags, Listeners, ProgramExit
 from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.process import interpreter
 from peerd.store.connection.database import Database

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from sqlalchemy.engine import Connection
 
-from peerd.gateway.batches import OperationFailed
-from peerd.gateway.clients import FOREVER
+from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.operations import StoreCall
+from peerd.gateway.waiting import FOREVER
 from peerd.store.maintenance.chore_batches import stage_all_due
 from peerd.store.maintenance.due import find_next_due
 from peerd.store.tasks.rows import BATCH

@@ -16,14 +16,12 @@ import msgspec
 from peerd.config.settings import QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ring import Ring
-from peerd.gateway import reconciliation
-from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway import reservation_ends
+from peerd.gateway.group_commit import OperationQueue
 from peerd.gateway.operations import Holder
-from peerd.gateway.puts import Puts
-from peerd.gateway.queue_options import QueueOptions
+from peerd.gateway.puts import Puts, QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
-from peerd.gateway.reconciliation import Reconciliation
-from peerd.gateway.reservation_ends import ReservationEnds
+from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.tubes import Tubes
 from peerd.runtime.observability.events import EventBus
@@ -84,7 +82,7 @@ class Engine:
     def start(self) -> None:
         """Begin to execute operations."""
         self.operations.start(self.reserving)
-        self._reconciliation.compare_in(reconciliation.EVERY)
+        self._reconciliation.compare_in(reservation_ends.RECONCILE_EVERY)
 
     async def finish(self) -> None:
         """Wait until all operations so far have been executed."""
@@ -108,7 +106,7 @@ class Engine:
                 self.ready.on_ring(())
 
     def _on_failures(self, errors: Sequence[Exception]) -> None:
-        self._reconciliation.compare_in(reconciliation.AFTER_FAILURE)
+        self._reconciliation.compare_in(reservation_ends.RECONCILE_AFTER_FAILURE)
         for error in errors:
             if isinstance(error, DatabaseUnavailable):
                 self._outages.lost(error)

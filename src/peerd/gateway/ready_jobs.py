@@ -10,13 +10,10 @@ from typing import Final
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
-from peerd.gateway.batches import Answer, OperationFailed
-from peerd.gateway.clients import QueueClient
 from peerd.gateway.due_jobs import DueJobs
-from peerd.gateway.offers import Offers
-from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.group_commit import Answer, OperationFailed, OperationQueue
 from peerd.gateway.operations import StoreCall
-from peerd.gateway.waiters import Waiters
+from peerd.gateway.waiting import Offers, QueueClient, Waiters
 from peerd.store import jobs
 
 KICK_PART: Final = 100

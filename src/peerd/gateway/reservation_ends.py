@@ -1,9 +1,15 @@
-"""How reservations end: by their holder's word, by their deadline, and with their connection."""
+"""How reservations end: by their holder's word, by their deadline, with their connection, and by a comparison.
+
+Once a minute, and after a batch has failed, the reservations in the table are compared with those in memory. One that
+only the table has was made by a batch whose reply was lost: it is released. One that only the memory has was taken away
+by an action (a task was moved or canceled): it is forgotten.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -11,18 +17,16 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import delay_until_start
-from peerd.gateway.batches import Answer, OperationFailed, Written
-from peerd.gateway.clients import QueueClient, Reservation
-from peerd.gateway.operation_queue import OperationQueue
-from peerd.gateway.operations import BuryHeld, DeleteHeld, HeldCall, ReleaseHeld, StoreCall
-from peerd.gateway.queue_capacity import QueueCapacities
-from peerd.gateway.queue_options import QueueOptions
+from peerd.gateway.group_commit import Answer, OperationFailed, OperationQueue, Written
+from peerd.gateway.operations import BuryHeld, DeleteHeld, HeldCall, ReleaseHeld, StoreCall, StoreQuery
+from peerd.gateway.puts import QueueCapacities, QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
+from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.store import jobs
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.jobs.types import Bury, Release, ReservedJob
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes.recording import ClaimId, claims_of_process
 
 SOONEST_STAGING: Final = 0.001
 """Seconds after which a failed job is staged for its next attempt, if that is due at once."""
@@ -216,3 +220,71 @@ def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -
 
 def ignore(_: object) -> None:
     """For operations whose result does not matter: the table is right whatever it is."""
+
+
+# ---------------------------------------------------------------- reservations that only the table or the memory has
+
+
+RECONCILE_EVERY: Final = 60.0
+"""Seconds between two comparisons."""
+RECONCILE_AFTER_FAILURE: Final = 1.0
+"""Seconds from a failed batch to the next comparison."""
+
+
+class Reconciliation:
+    """The comparison, and when it is made.
+
+    Args:
+        operations: of the process.
+        process_id: in ``processes``.
+        clients: those that are connected.
+        ends: of the reservations that no client knows.
+        on_done: called after each comparison.
+    """
+
+    def __init__(
+        self,
+        operations: OperationQueue,
+        process_id: int,
+        clients: Collection[QueueClient],
+        ends: ReservationEnds,
+        on_done: Callable[[], None],
+    ) -> None:
+        self._operations = operations
+        self._process_id = process_id
+        self._clients = clients
+        self._ends = ends
+        self._on_done = on_done
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def compare_in(self, seconds: float) -> None:
+        """Compare after so many seconds, or earlier if that is planned."""
+        at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._read)
+
+    def close(self) -> None:
+        """Compare no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _read(self) -> None:
+        self._timer = None
+        self._operations.submit(self, StoreQuery(claims_of_process, (self._process_id,)), self._compare)
+
+    def _compare(self, found: Mapping[ClaimId, int | None] | OperationFailed) -> None:
+        if isinstance(found, OperationFailed):
+            return  # a failed batch is followed by another comparison
+        self.compare_in(RECONCILE_EVERY)
+        known: set[ClaimId] = set()
+        for client in self._clients:
+            for held in [held for held in client.reservations.values() if held.claim not in found]:
+                del client.reservations[held.job.id]
+            known.update(held.claim for held in client.reservations.values())
+        for claim in found.keys() - known:
+            self._ends.return_claim(claim)
+        self._on_done()

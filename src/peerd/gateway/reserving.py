@@ -13,12 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from peerd.gateway.batches import Answer, Batch, OperationFailed, Run
-from peerd.gateway.clients import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
-from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.group_commit import Answer, Batch, OperationFailed, OperationQueue, Run
 from peerd.gateway.operations import Demand, Reserve, ReserveJob, TouchHeld
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
+from peerd.gateway.waiting import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
 from peerd.store.jobs.types import ReservedJob
 
 MOST_WANTED: Final = 1_000

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from peerd.gateway.beanstalk import handlers as beanstalk_handlers
+from peerd.gateway.beanstalk.session import BeanstalkSession
+from peerd.gateway.json import handlers as json_handlers
+from peerd.gateway.json.session import JsonSession
 from peerd.gateway.reply_memory import FAIR_SHARE, ReplyAccount
 from peerd.gateway.session import GatewayState, Session
-from peerd.gateway.sessions import beanstalk_commands, json_messages
-from peerd.gateway.sessions.beanstalk import BeanstalkSession
-from peerd.gateway.sessions.json import JsonSession
 from peerd.runtime.observability import log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -30,8 +31,8 @@ CLOSE_WITHIN: Final = 1.0
 """Seconds that connections have to close after they were aborted."""
 
 SESSIONS: Final[Mapping[str, Callable[..., Session]]] = {
-    "beanstalk": partial(BeanstalkSession, beanstalk_commands.HANDLERS),
-    "json": partial(JsonSession, json_messages.HANDLERS),
+    "beanstalk": partial(BeanstalkSession, beanstalk_handlers.HANDLERS),
+    "json": partial(JsonSession, json_handlers.HANDLERS),
 }
 """What begins a session of each protocol."""
 

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
+from peerd.gateway.beanstalk import VERSION
 from peerd.gateway.engine import Engine
 from peerd.gateway.operations import StoreQuery
-from peerd.gateway.protocols.beanstalk import VERSION
 from peerd.gateway.reply_memory import COMMAND, ReplyAccount, ReplyMemory
 from peerd.gateway.tubes import DEFAULT_TUBE
 

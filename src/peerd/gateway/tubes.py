@@ -15,11 +15,10 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.gateway.batches import Answer, Written
-from peerd.gateway.clients import QueueClient
-from peerd.gateway.operation_queue import OperationQueue
+from peerd.gateway.group_commit import Answer, OperationQueue, Written
 from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
+from peerd.gateway.waiting import QueueClient
 from peerd.store import jobs
 from peerd.store.jobs.types import TubeCounts
 

@@ -18,7 +18,7 @@ from peerd.gateway.client import (
     connect,
     connect_async,
 )
-from peerd.gateway.queue_capacity import QueueCapacities, count_for_capacity
+from peerd.gateway.puts import QueueCapacities, count_for_capacity
 from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.conftest import TOKEN, Serve

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from peerd.gateway.protocols.beanstalk import commands as c
-from peerd.gateway.protocols.beanstalk import grammar, replies, statistics
-from peerd.gateway.protocols.beanstalk.commands import (
+from peerd.gateway.beanstalk import commands, replies, statistics
+from peerd.gateway.beanstalk import commands as c
+from peerd.gateway.beanstalk.commands import (
     COUNTERS,
     AuthCommand,
     Command,
@@ -18,8 +18,8 @@ from peerd.gateway.protocols.beanstalk.commands import (
     UseCommand,
     counter_of,
 )
-from peerd.gateway.protocols.beanstalk.parser import MAX_LINE, CommandParser
-from peerd.gateway.protocols.beanstalk.statistics import Statistic
+from peerd.gateway.beanstalk.parser import MAX_LINE, CommandParser
+from peerd.gateway.beanstalk.statistics import Statistic
 
 BIG = 2**64 - 1
 ALL_CHARACTERS = "ABCXYZabcxyz0189-+/;.$_()"
@@ -94,11 +94,11 @@ def test_each_line_is_its_command_bad_format_or_unknown_however_it_is_found() ->
         assert wrong == {}, answer
     missing = set(Command.__subclasses__()) - {type(command) for _, command in VALID}
     assert missing == {InvalidCommand, c.PutCommand}
-    for beginning, _ in grammar.COMMANDS:
+    for beginning, _ in commands.COMMANDS:
         assert any(line.startswith(beginning) for line, _ in VALID), beginning
     for line in (*BADLY_FORMED, *UNKNOWN, *(line for line, _ in VALID)):
-        if not line.startswith(grammar.PUT):
-            assert grammar.command_of(line) == grammar._command_by_beginning(line), line
+        if not line.startswith(commands.PUT):
+            assert commands.command_of(line) == commands._command_by_beginning(line), line
 
 
 def test_the_counters_are_those_that_stats_reports() -> None:

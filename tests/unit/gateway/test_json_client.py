@@ -18,9 +18,9 @@ import pytest
 from peerd.domain.errors import InvalidTask
 from peerd.gateway import client as clients
 from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
-from peerd.gateway.protocols.json import messages, replies
-from peerd.gateway.protocols.json.messages import AddJob, ErrorCode, GetJob
-from peerd.gateway.protocols.json.parser import MessageParser
+from peerd.gateway.json import messages, replies
+from peerd.gateway.json.messages import AddJob, ErrorCode, GetJob
+from peerd.gateway.json.parser import MessageParser
 from peerd.testing import eventually_async
 
 Answer = Callable[[Any], bytes | None]

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import (
+from peerd.gateway.json import replies
+from peerd.gateway.json.messages import (
     COMMANDS,
     AddJob,
     ErrorCode,
@@ -18,8 +18,7 @@ from peerd.gateway.protocols.json.messages import (
     RefusedMessage,
     TouchJob,
 )
-from peerd.gateway.protocols.json.parser import MESSAGE_OVERHEAD, MessageParser
-from peerd.gateway.protocols.json.scanner import MAX_DEPTH
+from peerd.gateway.json.parser import MAX_DEPTH, MESSAGE_OVERHEAD, MessageParser
 
 PAGE = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text().split("## The Python client")[0]
 SMALL = 1000

@@ -14,11 +14,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway import due_jobs
-from peerd.gateway.batches import OperationFailed
 from peerd.gateway.due_jobs import DueJobs, StagedJobs
-from peerd.gateway.operation_queue import LARGE, OperationQueue
+from peerd.gateway.group_commit import LARGE, OperationFailed, OperationQueue
 from peerd.gateway.operations import DeleteHeld, Holder, ReleaseHeld, StoreCall
-from peerd.gateway.queue_capacity import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
+from peerd.gateway.puts import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from peerd.gateway.batches import Batch, OperationFailed
-from peerd.gateway.clients import QueueClient, Reservation, ReserveEnd
+from peerd.gateway.group_commit import Batch, OperationFailed
 from peerd.gateway.operations import Reserve, StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reserving import Reserving
+from peerd.gateway.waiting import QueueClient, Reservation, ReserveEnd
 from peerd.store.jobs.types import ReservedJob
 from peerd.testing.waiting import eventually_async
 

@@ -6,7 +6,8 @@
 
 from peerd.gateway.client.aio import AsyncJobClient, connect_async
 from peerd.gateway.client.blocking import JobClient, connect
-from peerd.gateway.client.errors import (
+from peerd.gateway.client.exchange import (
+    AddedJob,
     GatewayUnreachable,
     InvalidReply,
     JobClientError,
@@ -15,8 +16,8 @@ from peerd.gateway.client.errors import (
     MessageRefused,
     NoWork,
     ReplyTimeout,
+    TakenJob,
 )
-from peerd.gateway.client.exchange import AddedJob, TakenJob
 
 __all__ = [
     "AddedJob",

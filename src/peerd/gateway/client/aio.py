@@ -9,20 +9,27 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from peerd.gateway.client.blocking import DEFAULT_HOST, DEFAULT_PORT, DEFAULT_TIMEOUT, RECEIVED_AT_ONCE
-from peerd.gateway.client.errors import GatewayUnreachable, JobClientError, JobConnectionLost, ReplyTimeout, describe
-from peerd.gateway.client.exchange import AddedJob, Exchange, Reply, TakenJob
-from peerd.gateway.client.requests import (
+from peerd.gateway.client.exchange import (
+    AddedJob,
     Duration,
+    Exchange,
+    GatewayUnreachable,
+    JobClientError,
+    JobConnectionLost,
     JobOptions,
     JobOrId,
+    Reply,
+    ReplyTimeout,
+    TakenJob,
     add_job_message,
+    describe,
     fail_message,
     get_job_message,
     notify_message,
     release_message,
     touch_message,
 )
-from peerd.gateway.protocols.json.messages import GetJob, Message, ReleaseJob, ShowToken, command_of
+from peerd.gateway.json.messages import GetJob, Message, ReleaseJob, ShowToken, command_of
 
 
 async def connect_async(

@@ -9,20 +9,27 @@ import time
 from types import TracebackType
 from typing import Final, Self, Unpack
 
-from peerd.gateway.client.errors import GatewayUnreachable, JobClientError, JobConnectionLost, ReplyTimeout, describe
-from peerd.gateway.client.exchange import AddedJob, Exchange, Reply, TakenJob
-from peerd.gateway.client.requests import (
+from peerd.gateway.client.exchange import (
+    AddedJob,
     Duration,
+    Exchange,
+    GatewayUnreachable,
+    JobClientError,
+    JobConnectionLost,
     JobOptions,
     JobOrId,
+    Reply,
+    ReplyTimeout,
+    TakenJob,
     add_job_message,
+    describe,
     fail_message,
     get_job_message,
     notify_message,
     release_message,
     touch_message,
 )
-from peerd.gateway.protocols.json.messages import Message, ShowToken, command_of
+from peerd.gateway.json.messages import Message, ShowToken, command_of
 
 DEFAULT_PORT: Final = 11300
 DEFAULT_HOST: Final = "127.0.0.1"

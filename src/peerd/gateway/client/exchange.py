@@ -1,17 +1,106 @@
-"""Messages out, replies in: the client's side of the JSON protocol, without input or output."""
+"""Messages out, replies in: the client's side of the JSON protocol, and its errors, without input or output.
+
+Arguments of Python become messages, which are checked before anything is sent.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import math
+import os
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
+from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.quoting import quoted
-from peerd.gateway.client.errors import InvalidReply, JobNotHeld, MessageRefused, NoWork
-from peerd.gateway.protocols.json.messages import NOTHING, ErrorCode, Message
+from peerd.domain.task import NON_FINITE_PROBLEM, contains_non_finite
+from peerd.domain.units import format_duration, parse_duration
+from peerd.gateway.json.messages import (
+    NOTHING,
+    AddJob,
+    ErrorCode,
+    FailJob,
+    GetJob,
+    Message,
+    NotifyDone,
+    ReleaseJob,
+    TouchJob,
+)
+
+
+class JobClientError(PeerdError):
+    """The root of the errors of a `JobClient` and an `AsyncJobClient`."""
+
+
+class MessageRefused(JobClientError):
+    """The gateway has refused a message and changed nothing. `code` is from the table in docs/protocol.md."""
+
+    def __init__(self, code: str, problem: str, cmd: str | None) -> None:
+        self.code = code
+        self.problem = problem
+        self.cmd = cmd
+        super().__init__(problem if cmd is None else f"{cmd}: {problem}")
+
+
+class NoWork(MessageRefused, LookupError):
+    """The queues have no job that could be taken."""
+
+
+class JobNotHeld(MessageRefused, LookupError):
+    """The connection does not hold this job: its time to run is over, or it was canceled, moved or finished."""
+
+
+class GatewayUnreachable(JobClientError, ConnectionError):
+    """No gateway accepts connections at an address."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(
+            f"no gateway at {address}: {problem}; is its node running, and does [gateway.NAME] bind there?"
+        )
+
+
+class JobConnectionLost(JobClientError, ConnectionError):
+    """The connection has ended. The jobs that it held are back in their queues; connect again to go on."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"the connection to the gateway at {address} has ended ({problem}); connect again")
+
+
+class ReplyTimeout(JobClientError, TimeoutError):
+    """The gateway did not reply in time. The connection is closed, because a later reply would be taken for another."""
+
+    def __init__(self, address: str, cmd: str, seconds: float) -> None:
+        self.address = address
+        self.cmd = cmd
+        super().__init__(f"the gateway at {address} did not reply to {cmd} within {format_duration(seconds)}")
+
+
+class InvalidReply(JobClientError):
+    """What was received is no reply of the JSON protocol: the program at that address is no gateway."""
+
+    def __init__(self, address: str, problem: str) -> None:
+        self.address = address
+        super().__init__(f"the program at {address} does not speak peerd's JSON protocol: {problem}")
+
+
+def describe(error: OSError) -> str:
+    """The cause of a failed connection, in the words of the system.
+
+    >>> describe(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 11300)")), describe(TimeoutError())
+    ('Connection refused', 'no answer')
+    """
+    if type(error).__module__ == "builtins" and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or "no answer"
+
+
+# ---------------------------------------------------------------- replies
+
 
 MAX_REPLY: Final = 256 * 1024 * 1024
 """Bytes; a longer line is not a reply."""
@@ -93,7 +182,7 @@ class Exchange:
     Args:
         address: of the gateway, for errors.
 
-    >>> from peerd.gateway.protocols.json.messages import GetJob
+    >>> from peerd.gateway.json.messages import GetJob
     >>> exchange = Exchange("here")
     >>> exchange.write(GetJob())
     (1, b'{"cmd":"get_job","id":1}\n')
@@ -131,3 +220,95 @@ class Exchange:
             return _DECODER.decode(line)
         except msgspec.DecodeError as error:
             raise InvalidReply(self._address, f"{quoted(line)} is no reply") from error
+
+
+# ---------------------------------------------------------------- messages
+
+
+Duration = str | float
+"""Seconds, or text such as ``"10m"``."""
+JobOrId = TakenJob | int | None
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of add_job.
+
+    Attributes:
+        queue: its queue; ``default`` if it is not given.
+        priority: an integer; the larger is taken first, and 10 is the default.
+        delay: the job is not given out before; whole seconds, rounded up.
+        ttr: it goes back to its queue after that time without a touch; without one, when its connection ends.
+        unique: a key: while another job of the queue has it, no job is added.
+        unique_for: how long it is taken: ``unfinished``, the default, ``forever``, or a duration.
+        max_attempts: so many failures are its end; without it, none is.
+        name: of the handler, if Python workers are to run it.
+    """
+
+    queue: str
+    priority: int
+    delay: Duration
+    ttr: Duration | None
+    unique: str | None
+    unique_for: Duration
+    max_attempts: int | None
+    name: str
+
+
+def add_job_message(job: object, options: JobOptions) -> AddJob:
+    """Put a job.
+
+    Raises:
+        InvalidTask: the job is not JSON.
+        ValueError: an option is none that a job can have.
+    """
+    given: dict[str, Any] = dict(options)
+    for name in ("delay", "ttr"):
+        if given.get(name) is not None:
+            given[name] = _whole_seconds(given[name])
+    if given.get("unique_for", "forever") not in ("unfinished", "forever"):
+        given["unique_for"] = parse_duration(given["unique_for"])
+    return AddJob(job=msgspec.Raw(_json_of("job", job)), **given)
+
+
+def get_job_message(queues: tuple[str, ...], wait: Duration) -> GetJob:
+    """Take the best job of these queues; of ``default`` where none is named."""
+    return GetJob(queues=queues or None, wait=parse_duration(wait))
+
+
+def notify_message(job: JobOrId, result: object) -> NotifyDone:
+    """Report a job done; a result other than None is kept with it."""
+    given = NOTHING if result is None else msgspec.Raw(_json_of("result", result))
+    return NotifyDone(job_id=_id_of(job), result=given)
+
+
+def touch_message(job: JobOrId, progress: float | None, note: str | None) -> TouchJob:
+    """Renew the time limit of a job."""
+    return TouchJob(job_id=_id_of(job), progress=progress, note=note)
+
+
+def fail_message(job: JobOrId, reason: str, retry: Duration | None) -> FailJob:
+    """End an attempt without success; ``retry`` is False or a duration."""
+    after: Any = retry if retry is None or retry is False else parse_duration(retry)
+    return FailJob(job_id=_id_of(job), reason=reason or None, retry=after)
+
+
+def release_message(job: JobOrId, delay: Duration) -> ReleaseJob:
+    """Give a job back."""
+    return ReleaseJob(job_id=_id_of(job), delay=_whole_seconds(delay))
+
+
+def _json_of(what: str, value: object) -> bytes:
+    try:
+        if contains_non_finite(value):
+            raise InvalidTask(what, NON_FINITE_PROBLEM)
+        return msgspec.json.encode(value)
+    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+        raise InvalidTask(what, f"cannot be written as JSON: {error}") from error
+
+
+def _id_of(job: JobOrId) -> int | None:
+    return job.id if isinstance(job, TakenJob) else job
+
+
+def _whole_seconds(duration: Duration) -> int:
+    return math.ceil(parse_duration(duration))

@@ -1,26 +1,82 @@
-"""The life of `peerd-beanstalkd` after its start: tables, node, engine and server, until a signal stops it."""
+"""The life of `peerd-beanstalkd` after its start: tables, node, engine and server, until a signal stops it.
+
+It is a node to the tables, with rows in ``nodes`` and ``processes``, and their heartbeats. No other server opens the
+file, because its folder is locked. So at a start all earlier processes of the node have ended, and what they had
+reserved is released.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from sqlalchemy.engine import Connection
+
+from peerd import __version__
 from peerd.gateway.engine import Engine, EngineOptions
+from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
 from peerd.gateway.session import GatewayOptions, GatewayState
-from peerd.gateway.standalone.durability import StandaloneDatabase
-from peerd.gateway.standalone.flags import Flags
-from peerd.gateway.standalone.job_folder import JobFolder
-from peerd.gateway.standalone.own_node import OwnNode
+from peerd.gateway.standalone.database_file import JobFolder, StandaloneDatabase
+from peerd.gateway.standalone.start import PROGRAM, Flags
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store import jobs
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes import nodes, processes
 from peerd.store.schema.migrate import require_current_schema
+
+ROLE: Final = "gateway"
+CAUSE: Final = "it was stopped"
+
+
+class OwnNode:
+    """The rows of this process."""
+
+    def __init__(self) -> None:
+        self._incarnation = nodes.new_incarnation()
+        self._process_id = 0
+
+    def register(self, connection: Connection, default_ttr: int) -> Holder:
+        """Begin an incarnation, release the reservations of earlier ones, and register the process."""
+        earlier = nodes.find_node(connection, PROGRAM)
+        node_id = nodes.register_incarnation(
+            connection,
+            PROGRAM,
+            self._incarnation,
+            replaces=None if earlier is None else earlier.incarnation,
+            version=__version__,
+        )
+        assert node_id is not None
+        jobs.release_all(connection, node_id)
+        processes.end_earlier_processes(connection, node_id, self._incarnation)
+        self._process_id = processes.register_process(
+            connection,
+            node_id=node_id,
+            incarnation=self._incarnation,
+            kind=ROLE,
+            slot=PROGRAM,
+            role=ROLE,
+            pid=os.getpid(),
+        )
+        return Holder(node_id, self._incarnation, self._process_id, default_ttr)
+
+    def heartbeat(self, connection: Connection) -> None:
+        """Show other programs that have opened the file that this process runs."""
+        nodes.heartbeat_only(connection, PROGRAM, self._incarnation)
+        processes.heartbeat_process(connection, self._process_id)
+
+    def deregister(self, connection: Connection) -> None:
+        """Record the end of the process and of the incarnation."""
+        processes.end_process(connection, self._process_id, CAUSE)
+        nodes.deregister_node(connection, PROGRAM, self._incarnation)
+
 
 DUTIES_EVERY: Final = 5.0
 """Seconds between two rounds of heartbeats and chores."""

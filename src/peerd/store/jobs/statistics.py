@@ -354,7 +354,7 @@ def count_unfinished_up_to(connection: Connection, queue: str, most: int) -> int
     """The number of tasks of a queue that have not ended; ``most`` if there are so many or more.
 
     It reads at most ``most`` entries of each of the indexes that have unfinished tasks by their queue, and those of the
-    running tasks of all queues, however large the table is. See `peerd.gateway.queue_capacity` for asking often.
+    running tasks of all queues, however large the table is. See `peerd.gateway.puts` for asking often.
     """
     return int(connection.execute(_count_statement(), {"queue": queue, "most": most}).scalar_one())
 

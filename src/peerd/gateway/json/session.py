@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.domain.task import SPAN_LIMIT
-from peerd.gateway.clients import Reservation, ReserveEnd
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import (
+from peerd.gateway.json import replies
+from peerd.gateway.json.messages import (
     ErrorCode,
     GetJob,
     JsonMessage,
@@ -25,9 +24,10 @@ from peerd.gateway.protocols.json.messages import (
     ShowToken,
     command_of,
 )
-from peerd.gateway.protocols.json.parser import MessageParser
+from peerd.gateway.json.parser import MessageParser
 from peerd.gateway.reply_memory import COMMAND, ReplyAccount
 from peerd.gateway.session import GatewayState, MakeReply, Place, Session
+from peerd.gateway.waiting import Reservation, ReserveEnd
 
 MAX_WAITING: Final = 100
 """get_jobs of a connection that wait for a job."""

@@ -16,9 +16,18 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from peerd.gateway.protocols.beanstalk import replies
-from peerd.gateway.protocols.beanstalk.commands import AuthCommand, Command, InvalidCommand, PutCommand, QuitCommand
-from peerd.gateway.protocols.beanstalk.grammar import BAD_FORMAT, PUT, UINT32_MAX, command_of
+from peerd.gateway.beanstalk import replies
+from peerd.gateway.beanstalk.commands import (
+    BAD_FORMAT,
+    PUT,
+    UINT32_MAX,
+    AuthCommand,
+    Command,
+    InvalidCommand,
+    PutCommand,
+    QuitCommand,
+    command_of,
+)
 
 MAX_LINE: Final = 224
 """The longest line, in bytes, with its CRLF."""

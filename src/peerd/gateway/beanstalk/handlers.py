@@ -7,14 +7,20 @@ from typing import Final
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.task import NewTask
-from peerd.gateway.clients import Reservation, ReserveEnd
-from peerd.gateway.protocols.beanstalk import commands, replies
-from peerd.gateway.protocols.beanstalk.priorities import to_task_priority
-from peerd.gateway.protocols.beanstalk.statistics import tube_list
+from peerd.gateway.beanstalk import commands, replies
+from peerd.gateway.beanstalk.commands import to_task_priority
+from peerd.gateway.beanstalk.session import BeanstalkSession, Handlers
+from peerd.gateway.beanstalk.statistics import (
+    read_server,
+    read_tube,
+    reply_to_stats,
+    reply_to_stats_job,
+    reply_to_stats_tube,
+    tube_list,
+)
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending
-from peerd.gateway.sessions import beanstalk_statistics
-from peerd.gateway.sessions.beanstalk import BeanstalkSession, Handlers
+from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store import jobs
 from peerd.store.enqueue.enqueue import Enqueued
 
@@ -151,19 +157,17 @@ def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> Non
 
 def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> None:
     if is_possible(session, command.job_id):
-        session.query(beanstalk_statistics.reply_to_stats_job, jobs.job_statistics, command.job_id)
+        session.query(reply_to_stats_job, jobs.job_statistics, command.job_id)
 
 
 def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
-    make_reply = partial(beanstalk_statistics.reply_to_stats_tube, session.engine, command.tube)
-    session.query_before_others(
-        make_reply, beanstalk_statistics.read_tube, session.engine.tubes.table_counts, command.tube
-    )
+    make_reply = partial(reply_to_stats_tube, session.engine, command.tube)
+    session.query_before_others(make_reply, read_tube, session.engine.tubes.table_counts, command.tube)
 
 
 def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
-    make_reply = partial(beanstalk_statistics.reply_to_stats, session.state)
-    session.query_before_others(make_reply, beanstalk_statistics.read_server, session.engine.tubes.table_counts)
+    make_reply = partial(reply_to_stats, session.state)
+    session.query_before_others(make_reply, read_server, session.engine.tubes.table_counts)
 
 
 def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
@@ -231,7 +235,7 @@ HANDLERS: Final[Handlers] = {
     commands.AuthCommand: auth,
     commands.InvalidCommand: invalid,
 }
-"""The function of each command; `protocols.beanstalk.grammar.COMMANDS` has their lines."""
+"""The function of each command; `commands.COMMANDS` has their lines."""
 
 
 def is_possible(session: BeanstalkSession, job_id: int) -> bool:

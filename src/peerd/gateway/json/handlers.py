@@ -7,11 +7,9 @@ from typing import Final
 
 from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, NewTask
-from peerd.gateway.batches import OperationFailed
-from peerd.gateway.clients import Reservation
-from peerd.gateway.operations import HeldCall
-from peerd.gateway.protocols.json import replies
-from peerd.gateway.protocols.json.messages import (
+from peerd.gateway.group_commit import OperationFailed
+from peerd.gateway.json import replies
+from peerd.gateway.json.messages import (
     DEFAULT_QUEUE,
     AddJob,
     ErrorCode,
@@ -24,9 +22,11 @@ from peerd.gateway.protocols.json.messages import (
     TouchJob,
     command_of,
 )
+from peerd.gateway.json.session import Handlers, JsonSession
+from peerd.gateway.operations import HeldCall
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending, ignore
-from peerd.gateway.sessions.json import Handlers, JsonSession
+from peerd.gateway.waiting import Reservation
 from peerd.store.enqueue.enqueue import Enqueued
 from peerd.store.jobs import outcomes
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from peerd.gateway.batches import OperationFailed
-from peerd.gateway.protocols.beanstalk import replies
-from peerd.gateway.protocols.beanstalk.commands import (
+from peerd.gateway.beanstalk import replies
+from peerd.gateway.beanstalk.commands import (
     COUNTERS,
     Command,
     InvalidCommand,
@@ -31,7 +30,8 @@ from peerd.gateway.protocols.beanstalk.commands import (
     WatchCommand,
     counter_of,
 )
-from peerd.gateway.protocols.beanstalk.parser import CommandParser
+from peerd.gateway.beanstalk.parser import CommandParser
+from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.reply_memory import ReplyAccount
 from peerd.gateway.session import GatewayState, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE

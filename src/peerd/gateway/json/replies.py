@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from peerd.gateway.protocols.json.messages import ErrorCode, RefusedMessage
-from peerd.gateway.protocols.json.scanner import MAX_DEPTH, count_levels
+from peerd.gateway.json.messages import ErrorCode, RefusedMessage
+from peerd.gateway.json.parser import MAX_DEPTH, count_levels
 
 NO_WORK_TEXT: Final = "No work to do"
 

@@ -1,1 +1,0 @@
-"""The JSON protocol; docs/protocol.md is its definition."""
