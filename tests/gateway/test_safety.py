@@ -67,7 +67,7 @@ def test_a_client_that_does_not_read_costs_bounded_memory(serve: Serve) -> None:
                 assert 0 < unread < 2 * gateway.state.reply_memory.bound // PARTS
                 assert gateway.state.buffered <= 1_000_000
                 producer.use(b"default")  # others are served
-    eventually(lambda: gateway.state.connections == 0 and gateway.state.reply_memory.taken == 0)
+    eventually(lambda: gateway.state.connections == 0 and gateway.state.reply_memory.used == 0)
 
 
 def test_who_reads_is_served_while_others_leave_too_much_unread_and_the_slowest_are_disconnected(serve: Serve) -> None:
@@ -86,15 +86,15 @@ def test_who_reads_is_served_while_others_leave_too_much_unread_and_the_slowest_
 
         def is_a_client_disconnected() -> bool:
             assert reader.ask(peek) == answer
-            assert memory.taken <= most_taken
+            assert memory.used <= most_taken
             return gateway.state.connections < 61
 
-        eventually(lambda: memory.taken >= memory.bound)
+        eventually(lambda: memory.used >= memory.bound)
         eventually(is_a_client_disconnected)
-        eventually(lambda: not memory.waiting and memory.taken < memory.bound)
+        eventually(lambda: not memory.waiting and memory.used < memory.bound)
         assert gateway.state.connections > 1  # no more than necessary
         assert reader.ask_all(peek * 100, 100) == [answer] * 100
-    eventually(lambda: gateway.state.connections == 0 and memory.taken == memory.executing == 0)
+    eventually(lambda: gateway.state.connections == 0 and memory.used == memory.executing == 0)
 
 
 def test_a_process_gives_back_what_replies_took_that_nobody_has_read(command_server: BeanstalkServer) -> None:

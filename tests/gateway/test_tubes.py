@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from peerd.gateway.beanstalk.statistics import COMMAND_KEYS
+from peerd.gateway.beanstalk.commands import COUNTERS
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import (
     NOT_FOUND,
@@ -203,7 +203,7 @@ def test_every_command_has_a_counter_and_what_is_refused_for_its_format_is_not_c
     for command in NOT_COUNTED:
         assert connection.ask(command) == b"BAD_FORMAT\r\n"
     after = connection.statistics()
-    grown = {name: int(after[name]) - int(before[name]) for name in COMMAND_KEYS}
+    grown = {name: int(after[name]) - int(before[name]) for name in COUNTERS.values()}
     assert grown == {f"cmd-{command.split()[0].decode()}": 1 for command in COUNTED}
 
 

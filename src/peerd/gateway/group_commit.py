@@ -35,7 +35,7 @@ QUICK: Final = 0.005
 REST: Final = 4.0
 """How many times as long as a slow batch took: the event loop waits for a slow disk a fifth of its time at the most."""
 
-Answer = Callable[[Any], None]
+Callback = Callable[[Any], None]
 
 
 class OperationFailed:
@@ -54,17 +54,17 @@ Written = bool | OperationFailed
 class Run:
     """Operations of one kind, which are executed together."""
 
-    __slots__ = ("answers", "kind", "operations")
+    __slots__ = ("callbacks", "kind", "operations")
 
     def __init__(self, kind: type[JobOperation]) -> None:
         self.kind = kind
         self.operations: list[JobOperation] = []
-        self.answers: list[Answer] = []
+        self.callbacks: list[Callback] = []
 
-    def add(self, operation: JobOperation, answer: Answer) -> None:
-        """Add an operation of this kind; ``answer`` is called with its result."""
+    def add(self, operation: JobOperation, callback: Callback) -> None:
+        """Add an operation of this kind; ``callback`` is called with its result."""
         self.operations.append(operation)
-        self.answers.append(answer)
+        self.callbacks.append(callback)
 
     def restart_demands(self) -> None:
         """Forget what an execution that was rolled back has given to reserves."""
@@ -103,9 +103,9 @@ class Batch:
         """The operation, if there is only one."""
         return self.runs[0].operations[0] if len(self.runs) == len(self.runs[0].operations) == 1 else None
 
-    def add(self, client: object, operation: JobOperation, answer: Answer) -> None:
-        """Add an operation; ``answer`` is called with its result."""
-        self.run_after(client, type(operation)).add(operation, answer)
+    def add(self, client: object, operation: JobOperation, callback: Callback) -> None:
+        """Add an operation; ``callback`` is called with its result."""
+        self.run_after(client, type(operation)).add(operation, callback)
 
     def run_after(self, client: object, kind: type[JobOperation]) -> Run:
         """The run for operations of a kind that are executed after those of a client so far, and before its next."""
@@ -117,11 +117,11 @@ class Batch:
         self._last_of_client[client] = place
         return self.runs[place]
 
-    def add_last(self, operation: JobOperation, answer: Answer) -> None:
+    def add_last(self, operation: JobOperation, callback: Callback) -> None:
         """Add an operation that is executed after all others so far, and before those that are added by this later."""
         if not self.runs or self.runs[-1].kind is not type(operation):
             self.runs.append(Run(type(operation)))
-        self.runs[-1].add(operation, answer)
+        self.runs[-1].add(operation, callback)
 
     def drop_empty_runs(self) -> None:
         """Forget runs that have got no operation. Nothing is added after this."""
@@ -227,7 +227,7 @@ class GroupCommitter:
         run.operations.append(operation)
         try:
             [[result]] = self._database.run_group(self._execute_runs, [run], durable=kind.durable)
-        except Exception as error:  # noqa: BLE001 - it is the answer to the client
+        except Exception as error:  # noqa: BLE001 - it is the result of the operation
             return OperationFailed(error)
         return result
 
@@ -331,14 +331,14 @@ class OperationQueue:
         """End; operations that were not executed are dropped."""
         self._committer.close()
 
-    def submit(self, client: object, operation: JobOperation, answer: Answer) -> None:
-        """Have an operation executed; ``answer`` is called with its result. Those of one client keep their order."""
-        self.open_batch.add(client, operation, answer)
+    def submit(self, client: object, operation: JobOperation, callback: Callback) -> None:
+        """Have an operation executed; ``callback`` is called with its result. Those of one client keep their order."""
+        self.open_batch.add(client, operation, callback)
         self.request_batch(1)
 
-    def submit_last(self, operation: JobOperation, answer: Answer) -> None:
+    def submit_last(self, operation: JobOperation, callback: Callback) -> None:
         """Have an operation executed after all others so far, whoever has submitted them."""
-        self.open_batch.add_last(operation, answer)
+        self.open_batch.add_last(operation, callback)
         self.request_batch()
 
     def request_batch(self, commands: int = 0) -> None:
@@ -376,18 +376,18 @@ class OperationQueue:
         answered = sum(len(of_run) for of_run in results)
         self._awaited = answered if answered >= LARGE else 0
         try:
-            self._answer(batch, results)
+            self._call_back(batch, results)
         finally:
             self._is_executing = False
             self._continue(took)
 
-    def _answer(self, batch: Batch, results: Sequence[Sequence[Any]]) -> None:
+    def _call_back(self, batch: Batch, results: Sequence[Sequence[Any]]) -> None:
         failures: dict[type[Exception], Exception] = {}
         for run, of_run in zip(batch.runs, results, strict=True):
-            for answer, result in zip(run.answers, of_run, strict=True):
+            for callback, result in zip(run.callbacks, of_run, strict=True):
                 if isinstance(result, OperationFailed):
                     failures[type(result.error)] = result.error
-                answer(result)
+                callback(result)
         if failures:
             self._on_failures(tuple(failures.values()))
         self.outbox.flush()

@@ -51,7 +51,7 @@ class Demand:
     """How many jobs a client wants of all its attempts in a batch together.
 
     >>> demand = Demand(2)
-    >>> demand.take(["a", "b", "c"]), demand.take(["c"])
+    >>> demand.fill(["a", "b", "c"]), demand.fill(["c"])
     (['a', 'b'], [])
     """
 
@@ -65,11 +65,11 @@ class Demand:
         """Begin again: the batch is executed once more."""
         self.left = self.wanted
 
-    def take(self, found: list[T]) -> list[T]:
+    def fill(self, found: list[T]) -> list[T]:
         """The first of what was found, as much as is still wanted."""
-        taken = found[: self.left]
-        self.left -= len(taken)
-        return taken
+        first = found[: self.left]
+        self.left -= len(first)
+        return first
 
 
 class Reserve(JobOperation, frozen=True):
@@ -150,9 +150,9 @@ def _reserve(connection: Connection, holder: Holder, given: Sequence[Reserve]) -
         limit = sum(operation.demand.left for operation in together)
         found = jobs.reserve(connection, holder.claimer(tubes), limit, holder.default_ttr) if limit else []
         for operation in together:
-            taken = operation.demand.take(found)
-            results.append(taken)
-            found = found[len(taken) :]
+            first = operation.demand.fill(found)
+            results.append(first)
+            found = found[len(first) :]
         position += len(together)
     return results
 

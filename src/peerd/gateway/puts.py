@@ -22,7 +22,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import QueueSettings
 from peerd.domain.task import SPAN_LIMIT, NewTask
-from peerd.gateway.group_commit import Answer, OperationFailed, OperationQueue
+from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue
 from peerd.gateway.operations import Put, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
@@ -65,7 +65,7 @@ LEAST_PAUSE: Final = 10.0
 
 
 class Admission(Enum):
-    """The answer to a put."""
+    """Whether a queue has room for a put."""
 
     ADMITTED = "admitted"
     FULL = "full"
@@ -170,7 +170,7 @@ def wait_for_ends(_: Connection) -> None:
 
 
 class TubeFull:
-    """The answer to a put into a tube that has as many jobs as its queue may have."""
+    """The result of a put into a tube that has as many jobs as its queue may have."""
 
 
 class Puts:
@@ -190,25 +190,25 @@ class Puts:
         self._ready = ready
         self._tubes = tubes
         self._options = options
-        self._waiting_for_count: dict[str, list[tuple[Callable[[], None], Answer]]] = {}
+        self._waiting_for_count: dict[str, list[tuple[Callable[[], None], Callback]]] = {}
 
-    def put(self, client: QueueClient, job: NewTask, answer: Answer) -> None:
-        """Insert a job; the answer is `Enqueued`, or `TubeFull`."""
-        self._put(client, job, answer)
+    def put(self, client: QueueClient, job: NewTask, callback: Callback) -> None:
+        """Insert a job; the result is `Enqueued`, or `TubeFull`."""
+        self._put(client, job, callback)
 
-    def _put(self, client: QueueClient, job: NewTask, answer: Answer, *, after_ends: bool = False) -> None:
+    def _put(self, client: QueueClient, job: NewTask, callback: Callback, *, after_ends: bool = False) -> None:
         match self.capacities.admit(job.queue, after_ends=after_ends):
             case Admission.ADMITTED:
-                self._insert(client, job, answer)
+                self._insert(client, job, callback)
             case Admission.FULL:
-                answer(TubeFull())
+                callback(TubeFull())
             case Admission.UNKNOWN:
-                self._put_after_count(job.queue, partial(self._put, client, job, answer, after_ends=True), answer)
+                self._put_after_count(job.queue, partial(self._put, client, job, callback, after_ends=True), callback)
 
-    def _put_after_count(self, queue: str, put: Callable[[], None], answer: Answer) -> None:
+    def _put_after_count(self, queue: str, put: Callable[[], None], callback: Callback) -> None:
         """Put when all operations so far are written, and the jobs of a queue counted if they must be, once for all."""
         waiting = self._waiting_for_count.setdefault(queue, [])
-        waiting.append((put, answer))
+        waiting.append((put, callback))
         if len(waiting) == 1:
             query = StoreQuery(wait_for_ends)
             if self.capacities.must_count(queue):
@@ -219,15 +219,15 @@ class Puts:
         waiting = self._waiting_for_count.pop(queue)
         if isinstance(result, tuple):
             self.capacities.record(queue, *result)
-        for put, answer in waiting:
+        for put, callback in waiting:
             if isinstance(result, OperationFailed):
-                answer(result)
+                callback(result)
             else:
                 put()
 
-    def _insert(self, client: QueueClient, job: NewTask, answer: Answer) -> None:
+    def _insert(self, client: QueueClient, job: NewTask, callback: Callback) -> None:
         job = self._with_expiry(job)
-        self._operations.submit(client, Put(job), partial(self._inserted, job, answer))
+        self._operations.submit(client, Put(job), partial(self._inserted, job, callback))
         if not job.start_in:
             self._ready.offer(client, job.queue, is_certain=job.unique_key is None)
 
@@ -239,7 +239,7 @@ class Puts:
         finish_in = expires_in + (job.start_in or 0.0)
         return msgspec.structs.replace(job, finish_in=finish_in) if finish_in < SPAN_LIMIT else job
 
-    def _inserted(self, job: NewTask, answer: Answer, result: Enqueued | OperationFailed) -> None:
+    def _inserted(self, job: NewTask, callback: Callback, result: Enqueued | OperationFailed) -> None:
         if isinstance(result, Enqueued) and result.created:
             self.total += 1
             self._tubes.get_or_create(job.queue).puts += 1
@@ -249,4 +249,4 @@ class Puts:
                 self._ready.add(job.queue)
         else:
             self.capacities.leave(job.queue)
-        answer(result)
+        callback(result)

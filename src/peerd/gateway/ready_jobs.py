@@ -11,7 +11,7 @@ from typing import Final
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.gateway.due_jobs import DueJobs
-from peerd.gateway.group_commit import Answer, OperationFailed, OperationQueue
+from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue
 from peerd.gateway.operations import StoreCall
 from peerd.gateway.waiting import Offers, QueueClient, Waiters
 from peerd.store import jobs
@@ -40,7 +40,7 @@ class ReadyJobs:
         self._announcements: dict[str, asyncio.TimerHandle] = {}
         """Of tubes whose pause ends."""
         self._due = DueJobs(
-            lambda call, answer: operations.submit(self, call, answer), self.announce, follow_table=follow_table
+            lambda call, callback: operations.submit(self, call, callback), self.announce, follow_table=follow_table
         )
 
     def close(self) -> None:
@@ -73,12 +73,12 @@ class ReadyJobs:
             if tubes:
                 self._ring(tasks_available_in(tubes))
 
-    def kick(self, client: QueueClient, tube: str, bound: int, answer: Answer) -> None:
-        """Make buried jobs of a tube ready, or delayed ones if none is buried; the answer is how many.
+    def kick(self, client: QueueClient, tube: str, bound: int, callback: Callback) -> None:
+        """Make buried jobs of a tube ready, or delayed ones if none is buried; the result is how many.
 
         A large kick is done in parts, between which other clients have their turn.
         """
-        self._kick_part(client, tube, bound, 0, None, answer)
+        self._kick_part(client, tube, bound, 0, None, callback)
 
     def _kick_part(
         self,
@@ -87,32 +87,34 @@ class ReadyJobs:
         left: int,
         kicked: int,
         statuses: tuple[Status, ...] | None,
-        answer: Answer,
+        callback: Callback,
     ) -> None:
         wanted = min(left, KICK_PART)
 
         def executed(part: jobs.KickedPart | OperationFailed) -> None:
             if isinstance(part, OperationFailed):
-                answer(part)
+                callback(part)
                 return
             self.add(tube, part.kicked)
             if part.kicked == wanted < left:
-                self._kick_part(client, tube, left - wanted, kicked + wanted, part.statuses, answer)
+                self._kick_part(client, tube, left - wanted, kicked + wanted, part.statuses, callback)
             else:
-                answer(kicked + part.kicked)
+                callback(kicked + part.kicked)
 
         self._operations.submit(client, StoreCall(jobs.kick_part, (tube, wanted, statuses)), executed)
         self.offer(client, tube, wanted)
 
-    def kick_job(self, client: QueueClient, job_id: int, answer: Answer) -> None:
-        """Make a buried or delayed job ready; the answer is its queue, or None."""
-        self._operations.submit(client, StoreCall(jobs.kick_job, (job_id,)), partial(self._kicked_job, client, answer))
+    def kick_job(self, client: QueueClient, job_id: int, callback: Callback) -> None:
+        """Make a buried or delayed job ready; the result is its queue, or None."""
+        self._operations.submit(
+            client, StoreCall(jobs.kick_job, (job_id,)), partial(self._kicked_job, client, callback)
+        )
 
-    def _kicked_job(self, client: QueueClient, answer: Answer, queue: str | OperationFailed | None) -> None:
+    def _kicked_job(self, client: QueueClient, callback: Callback, queue: str | OperationFailed | None) -> None:
         if isinstance(queue, str):
             self.add(queue)
             self.offer(client, queue)
-        answer(queue)
+        callback(queue)
 
     # ---------------------------------------------------------------- jobs of any process
 

@@ -39,7 +39,7 @@ class ReplyMemory:
     def __init__(self, max_job_size: int) -> None:
         self.bound = max(LEAST_BOUND, PARTS * max_job_size)
         """Bytes; may be changed."""
-        self.taken = 0
+        self.used = 0
         self.executing = 0
         """The part of it that belongs to commands without a reply."""
         self.unread: dict[ReplyAccount, None] = {}
@@ -53,17 +53,17 @@ class ReplyMemory:
     @property
     def is_full(self) -> bool:
         """Whether commands with jobs wait."""
-        return self.taken >= self.bound or self.executing >= self.bound // 8
+        return self.used >= self.bound or self.executing >= self.bound // 8
 
     def add(self, size: int) -> None:
         """Count bytes that were taken, or given back if the size is negative."""
-        self.taken += size
-        if self.taken >= self.bound // PARTS:
+        self.used += size
+        if self.used >= self.bound // PARTS:
             self._has_grown = True
         elif self._has_grown:
             self._has_grown = False
             self._loop.call_later(PATIENCE, self._loop.run_in_executor, None, give_back_free_memory)
-        if self.taken >= self.bound:
+        if self.used >= self.bound:
             if self._look is None:
                 self._look = self._loop.call_soon(self._make_room)
         elif self.waiting and size < 0 and not self.is_full:
@@ -76,9 +76,9 @@ class ReplyMemory:
             account.count_unread()
         now = self._loop.time()
         slow = sorted((one for one in self.unread if one.is_slow(now)), key=lambda one: one.unread_bytes)
-        while self.taken >= self.bound and slow:
+        while self.used >= self.bound and slow:
             slow.pop().disconnect()
-        if self.taken >= self.bound and self._look is None:
+        if self.used >= self.bound and self._look is None:
             self._look = self._loop.call_later(LOOK_EVERY, self._make_room)
 
     def _let_on(self) -> None:
@@ -105,10 +105,10 @@ class ReplyAccount:
         disconnect: ends the connection, because it is slow.
     """
 
-    __slots__ = ("_began_at", "_memory", "_read", "_transport", "disconnect", "go_on", "taken", "unread_bytes")
+    __slots__ = ("_began_at", "_memory", "_read", "_transport", "disconnect", "go_on", "unread_bytes", "used")
 
     def __init__(self, memory: ReplyMemory, transport: asyncio.Transport, go_on: Call, disconnect: Call) -> None:
-        self.taken = 0
+        self.used = 0
         self.unread_bytes = 0
         self.go_on = go_on
         self.disconnect = disconnect
@@ -122,7 +122,7 @@ class ReplyAccount:
     @property
     def is_full(self) -> bool:
         """Whether the connection may execute no more commands."""
-        return self.taken >= self._memory.bound // PARTS
+        return self.used >= self._memory.bound // PARTS
 
     def most_jobs(self, max_job_size: int) -> int:
         """How many reserves of the connection may be answered at once, with jobs of the largest size; one at least."""
@@ -130,14 +130,14 @@ class ReplyAccount:
 
     def has_room(self, size: int) -> bool:
         """Whether a command with a job of so many bytes may be executed; if not, the connection will go on later."""
-        if not self._memory.is_full or self.taken + size <= FAIR_SHARE:
+        if not self._memory.is_full or self.used + size <= FAIR_SHARE:
             return True
         self._memory.waiting[self] = None
         return False
 
     def add(self, size: int) -> None:
         """Count bytes that were taken, or given back if the size is negative."""
-        self.taken += size
+        self.used += size
         self._memory.add(size)
 
     def add_command(self, size: int) -> None:

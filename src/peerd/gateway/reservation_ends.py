@@ -17,7 +17,7 @@ from typing import Any, Final
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import delay_until_start
-from peerd.gateway.group_commit import Answer, OperationFailed, OperationQueue, Written
+from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue, Written
 from peerd.gateway.operations import BuryHeld, DeleteHeld, HeldCall, ReleaseHeld, StoreCall, StoreQuery
 from peerd.gateway.puts import QueueCapacities, QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
@@ -68,61 +68,69 @@ class ReservationEnds:
 
     # ---------------------------------------------------------------- by the holder, or by anyone
 
-    def delete(self, client: QueueClient, job_id: int, answer: Answer) -> None:
-        """Delete a job that the client holds, or that none holds; the answer is whether it was there."""
+    def delete(self, client: QueueClient, job_id: int, callback: Callback) -> None:
+        """Delete a job that the client holds, or that none holds; the result is whether it was there."""
         held = client.reservations.pop(job_id, None)
         self._capacities.begin_end()
         if held is None:
             operation = StoreCall(delete_free_job, (job_id, self._options.with_history))
-            self._operations.submit(client, operation, partial(self._deleted, answer))
+            self._operations.submit(client, operation, partial(self._deleted, callback))
         else:
             keep = held.job.queue in self._options.with_history
-            ended = partial(self._deleted_held, client, held, answer)
+            ended = partial(self._deleted_held, client, held, callback)
             self._operations.submit(client, DeleteHeld(held.claim, keep), ended)
 
-    def _deleted_held(self, client: QueueClient, held: Reservation, answer: Answer, result: Written) -> None:
+    def _deleted_held(self, client: QueueClient, held: Reservation, callback: Callback, result: Written) -> None:
         self._restore_if_unknown(client, held, result)
         self._capacities.finish_end()
         if result is True:
             self._count_delete(held.job.queue)
-        answer(result)
+        callback(result)
 
-    def _deleted(self, answer: Answer, result: Mapping[int, str] | OperationFailed) -> None:
+    def _deleted(self, callback: Callback, result: Mapping[int, str] | OperationFailed) -> None:
         self._capacities.finish_end()
         if isinstance(result, OperationFailed):
-            answer(result)
+            callback(result)
             return
         for queue in result.values():
             self._count_delete(queue)
-        answer(bool(result))
+        callback(bool(result))
 
     def release(
-        self, client: QueueClient, job_id: int, answer: Answer, *, priority: int | None = None, delay: int | None = None
+        self,
+        client: QueueClient,
+        job_id: int,
+        callback: Callback,
+        *,
+        priority: int | None = None,
+        delay: int | None = None,
     ) -> None:
-        """Release a job that the client holds; the answer is an `Ending`, because a queue may bury it instead."""
+        """Release a job that the client holds; the result is an `Ending`, because a queue may bury it instead."""
         held = client.reservations.pop(job_id, None)
         if held is None:
-            answer(Ending.NOT_FOUND)
+            callback(Ending.NOT_FOUND)
         elif self._is_buried_instead(held):
-            self._bury(client, held, priority, answer)
+            self._bury(client, held, priority, callback)
         else:
             release = Release(claim=held.claim, priority=priority, delay=delay, counts="releases")
-            self._release(client, held.job.queue, release, partial(self._released, client, held, delay or 0, answer))
+            self._release(client, held.job.queue, release, partial(self._released, client, held, delay or 0, callback))
 
-    def _released(self, client: QueueClient, held: Reservation, delay: int, answer: Answer, result: Written) -> None:
+    def _released(
+        self, client: QueueClient, held: Reservation, delay: int, callback: Callback, result: Written
+    ) -> None:
         if result is True and delay:
             self._ready.expect(delay_until_start(delay))
         elif result is True:
             self._ready.add(held.job.queue)
-        self._ended(client, held, answer, Ending.RELEASED, result)
+        self._ended(client, held, callback, Ending.RELEASED, result)
 
-    def bury(self, client: QueueClient, job_id: int, priority: int | None, answer: Answer) -> None:
-        """Bury a job that the client holds; the answer is an `Ending`."""
+    def bury(self, client: QueueClient, job_id: int, priority: int | None, callback: Callback) -> None:
+        """Bury a job that the client holds; the result is an `Ending`."""
         held = client.reservations.pop(job_id, None)
         if held is None:
-            answer(Ending.NOT_FOUND)
+            callback(Ending.NOT_FOUND)
         else:
-            self._bury(client, held, priority, answer)
+            self._bury(client, held, priority, callback)
 
     def end(
         self,
@@ -130,19 +138,19 @@ class ReservationEnds:
         held: Reservation,
         function: Callable[..., bool | RecordedFailure],
         arguments: tuple[Any, ...],
-        answer: Answer,
+        callback: Callback,
     ) -> None:
         """End a reservation of a client by a function of the store, which is called with the process and the claim.
 
-        The answer is its result: whether the reservation was held.
+        The result is its result: whether the reservation was held.
         """
         del client.reservations[held.job.id]
         self._capacities.begin_end()
-        ended = partial(self._ended_by_call, client, held, answer)
+        ended = partial(self._ended_by_call, client, held, callback)
         self._operations.submit(client, HeldCall(held.claim, function, arguments), ended)
 
     def _ended_by_call(
-        self, client: QueueClient, held: Reservation, answer: Answer, result: RecordedFailure | Written
+        self, client: QueueClient, held: Reservation, callback: Callback, result: RecordedFailure | Written
     ) -> None:
         self._restore_if_unknown(client, held, result)
         self._capacities.finish_end()
@@ -153,7 +161,7 @@ class ReservationEnds:
                 self._ready.expect(max(seconds, SOONEST_STAGING))
             case True:
                 self._count_delete(held.job.queue)
-        answer(result)
+        callback(result)
 
     # ---------------------------------------------------------------- by time, and with the connection
 
@@ -189,19 +197,21 @@ class ReservationEnds:
         most = self._options.of(held.job.queue).bury_after
         return most is not None and held.job.timeouts + held.job.releases + 1 >= most
 
-    def _release(self, client: object, queue: str, release: Release, answer: Answer) -> None:
-        self._operations.submit(client, ReleaseHeld(release), answer)
+    def _release(self, client: object, queue: str, release: Release, callback: Callback) -> None:
+        self._operations.submit(client, ReleaseHeld(release), callback)
         if not release.delay:
             self._ready.offer(client, queue)
 
-    def _bury(self, client: QueueClient, held: Reservation, priority: int | None, answer: Answer) -> None:
+    def _bury(self, client: QueueClient, held: Reservation, priority: int | None, callback: Callback) -> None:
         bury = Bury(claim=held.claim, priority=priority, order=time.time_ns() // 1000)
-        ended = partial(self._ended, client, held, answer, Ending.BURIED)
+        ended = partial(self._ended, client, held, callback, Ending.BURIED)
         self._operations.submit(client, BuryHeld(bury), ended)
 
-    def _ended(self, client: QueueClient, held: Reservation, answer: Answer, ending: Ending, result: Written) -> None:
+    def _ended(
+        self, client: QueueClient, held: Reservation, callback: Callback, ending: Ending, result: Written
+    ) -> None:
         self._restore_if_unknown(client, held, result)
-        answer(result if isinstance(result, OperationFailed) else ending if result else Ending.NOT_FOUND)
+        callback(result if isinstance(result, OperationFailed) else ending if result else Ending.NOT_FOUND)
 
     def _restore_if_unknown(self, client: QueueClient, held: Reservation, result: object) -> None:
         """Keep a reservation whose end may not have been written; its client may try again."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from peerd.gateway.group_commit import Answer, Batch, OperationFailed, OperationQueue, Run
+from peerd.gateway.group_commit import Batch, Callback, OperationFailed, OperationQueue, Run
 from peerd.gateway.operations import Demand, Reserve, ReserveJob, TouchHeld
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
-from peerd.gateway.waiting import FOREVER, QueueClient, Reservation, ReserveAnswer, ReserveEnd, Want
+from peerd.gateway.waiting import FOREVER, QueueClient, Reservation, ReserveEnd, Want
 from peerd.store.jobs.types import ReservedJob
 
 MOST_WANTED: Final = 1_000
@@ -73,41 +73,41 @@ class Reserving:
 
     # ---------------------------------------------------------------- reserves
 
-    def reserve(self, client: QueueClient, timeout: float | None, answer: ReserveAnswer) -> None:
+    def reserve(self, client: QueueClient, timeout: float | None, callback: Callback) -> None:
         """Reserve the next job of the tubes that a client watches.
 
         Args:
             client: it may have unanswered reserves; they are answered in their order.
             timeout: seconds to wait at the most; None is for ever.
-            answer: called with the reservation, or with how the reserve ended.
+            callback: called with the reservation, or with how the reserve ended.
         """
         if not client.wants:
             self._waiters.add(client)
         longest = FOREVER if timeout is None else timeout
-        client.wants.append(Want(0.0 if client.waits_no_more else longest, answer))
+        client.wants.append(Want(0.0 if client.waits_no_more else longest, callback))
         if len(client.wants) == 1:
             client.waits_until = self._loop.time() + client.wants[0].timeout
         self._fresh[client] = None
         self._operations.request_batch(1)
 
-    def reserve_job(self, client: QueueClient, job_id: int, answer: Answer) -> None:
-        """Reserve a certain job; the answer is the reservation, or None."""
-        self._operations.submit(client, ReserveJob(job_id), partial(self._reserved_job, client, answer))
+    def reserve_job(self, client: QueueClient, job_id: int, callback: Callback) -> None:
+        """Reserve a certain job; the result is the reservation, or None."""
+        self._operations.submit(client, ReserveJob(job_id), partial(self._reserved_job, client, callback))
 
-    def _reserved_job(self, client: QueueClient, answer: Answer, job: ReservedJob | OperationFailed | None) -> None:
+    def _reserved_job(self, client: QueueClient, callback: Callback, job: ReservedJob | OperationFailed | None) -> None:
         if isinstance(job, ReservedJob):
-            self._grant(client, job, answer)
+            self._grant(client, job, callback)
         else:
-            answer(job)
+            callback(job)
 
-    def touch(self, client: QueueClient, job_id: int, answer: Answer) -> None:
-        """Renew the deadline of a job that the client holds; the answer is whether it holds it."""
+    def touch(self, client: QueueClient, job_id: int, callback: Callback) -> None:
+        """Renew the deadline of a job that the client holds; the result is whether it holds it."""
         held = client.reservations.get(job_id)
         if held is None:
-            answer(False)
+            callback(False)
             return
         held.deadline = self._loop.time() + held.job.ttr  # the client's timer finds out when it fires
-        self._operations.submit(client, TouchHeld(held.claim), answer)
+        self._operations.submit(client, TouchHeld(held.claim), callback)
 
     # ---------------------------------------------------------------- attempts
 
@@ -119,7 +119,7 @@ class Reserving:
         """
         demands: dict[QueueClient, Demand] = {}
         self._add_attempts_after_offers(demands)
-        clients, woken = self._waiters.take_woken()
+        clients, woken = self._waiters.choose_woken()
         for tube, ready in woken.items():
             self._woken[tube] = self._woken.get(tube, 0.0) + ready
         for client in sorted({*clients, *self._next_fresh()}, key=lambda client: client.number):
@@ -180,14 +180,14 @@ class Reserving:
         if demand.left:
             self._short.update(client.waits_on)
         for job in found:
-            self._grant(client, job, client.wants.popleft().answer if client.wants else None)
+            self._grant(client, job, client.wants.popleft().callback if client.wants else None)
             self._begin_wait_of_next(client)
         if client.is_open:
             self._settle(client)
 
-    def _grant(self, client: QueueClient, job: ReservedJob, answer: ReserveAnswer | None) -> None:
+    def _grant(self, client: QueueClient, job: ReservedJob, callback: Callback | None) -> None:
         """Give a client a job that was reserved for it; without a client, or an unanswered reserve, the job returns."""
-        if not client.is_open or answer is None:
+        if not client.is_open or callback is None:
             self._ends.return_job(job)
             return
         self._granted[job.queue] += 1
@@ -195,7 +195,7 @@ class Reserving:
         client.reservations[job.id] = held
         if held.deadline < client.timer_at:
             self._set_timer(client, held.deadline)
-        answer(held)
+        callback(held)
 
     # ---------------------------------------------------------------- time
 
@@ -211,7 +211,7 @@ class Reserving:
                 break
             want = client.wants.popleft()
             self._begin_wait_of_next(client)
-            want.answer(end)
+            want.callback(end)
         if client.wants:
             self._set_timer(client, self._next_event(client, now))
         elif client.number:

@@ -18,7 +18,7 @@ from peerd.gateway.beanstalk.session import BeanstalkSession
 from peerd.gateway.json import handlers as json_handlers
 from peerd.gateway.json.session import JsonSession
 from peerd.gateway.reply_memory import FAIR_SHARE, ReplyAccount
-from peerd.gateway.session import GatewayState, Session
+from peerd.gateway.session import ClientConnection, GatewayState, Session
 from peerd.runtime.observability import log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -30,7 +30,7 @@ JSON_BEGINNINGS: Final = b'{["'
 CLOSE_WITHIN: Final = 1.0
 """Seconds that connections have to close after they were aborted."""
 
-SESSIONS: Final[Mapping[str, Callable[..., Session]]] = {
+SESSIONS: Final[Mapping[str, Callable[[GatewayState, ClientConnection], Session]]] = {
     "beanstalk": partial(BeanstalkSession, beanstalk_handlers.HANDLERS),
     "json": partial(JsonSession, json_handlers.HANDLERS),
 }
@@ -140,7 +140,7 @@ class GatewayConnection(asyncio.Protocol):
         protocols = self._state.options.protocols
         is_json = "json" in protocols and ("beanstalk" not in protocols or data[:1] in JSON_BEGINNINGS)
         begin = SESSIONS["json" if is_json else "beanstalk"]
-        return begin(self._state, self.send, self.account, self.close)
+        return begin(self._state, self)
 
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""

@@ -7,21 +7,16 @@ and their results become replies.
 from __future__ import annotations
 
 import hmac
-import os
-import platform
-import resource
 import secrets
-import socket
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from peerd.gateway.beanstalk import VERSION
 from peerd.gateway.engine import Engine
 from peerd.gateway.operations import StoreQuery
 from peerd.gateway.reply_memory import COMMAND, ReplyAccount, ReplyMemory
@@ -65,38 +60,13 @@ class GatewayState:
         self.total_connections = 0
         self.commands: Counter[str | None] = Counter()
         """Executed commands, by the name that statistics have for them."""
-        self._id = secrets.token_hex(8)
-        self._started_at = time.monotonic()
+        self.id = secrets.token_hex(8)
+        self.started_at = time.monotonic()
 
     def is_token(self, given: bytes) -> bool:
         """Whether a client's token is right; always, where none is needed."""
         token = self.options.token
         return token is None or hmac.compare_digest(given, token.encode())
-
-    def statistics(self) -> Mapping[str, int | float | str | bool]:
-        """The values of beanstalkd's ``stats`` that this process knows by itself."""
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        system = platform.uname()
-        return {
-            "job-timeouts": self.engine.ends.timeouts,
-            "total-jobs": self.engine.puts.total,
-            "max-job-size": self.options.max_job_size,
-            "current-connections": self.connections,
-            "current-producers": self.producers,
-            "current-workers": self.workers,
-            "current-waiting": self.engine.ready.waiters.total,
-            "total-connections": self.total_connections,
-            "pid": os.getpid(),
-            "version": VERSION,
-            "rusage-utime": usage.ru_utime,
-            "rusage-stime": usage.ru_stime,
-            "uptime": int(time.monotonic() - self._started_at),
-            "draining": self.refuses_puts,
-            "id": self._id,
-            "hostname": socket.gethostname(),
-            "os": system.version,
-            "platform": system.machine,
-        }
 
 
 class Place:
@@ -165,18 +135,23 @@ class RepliesInOrder:
             self._send(reply)
 
 
-class Session(ABC):
-    """One connection, as its protocol sees it.
+class ClientConnection(Protocol):
+    """What a session needs of its connection."""
 
-    Args:
-        state: of the process.
-        send: called with bytes for the client.
-        account: of the connection.
-        close: called when the connection is to end.
-    """
+    account: ReplyAccount
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to the client."""
+
+    def close(self) -> None:
+        """Close when the commands so far are answered."""
+
+
+class Session(ABC):
+    """One connection, as its protocol sees it."""
 
     __slots__ = (
-        "_close",
+        "_connection",
         "_is_blocked",
         "_is_ended",
         "account",
@@ -191,13 +166,11 @@ class Session(ABC):
         "state",
     )
 
-    def __init__(
-        self, state: GatewayState, send: Callable[[bytes], None], account: ReplyAccount, close: Callable[[], None]
-    ) -> None:
+    def __init__(self, state: GatewayState, connection: ClientConnection) -> None:
         self.state = state
         self.engine = state.engine
-        self.replies = RepliesInOrder(send, account)
-        self.account = account
+        self.replies = RepliesInOrder(connection.send, connection.account)
+        self.account = connection.account
         self.is_suspended = False
         """The client reads too slowly, so no more of its commands are executed."""
         self.is_behind = False
@@ -205,9 +178,9 @@ class Session(ABC):
         self.is_producer = self.is_worker = False
         self.command_size = 0
         """Bytes of the command that is being executed, or of the largest job that it may be answered with."""
-        self._close = close
+        self._connection = connection
         self._is_blocked = False
-        """What follows depends on the answer of the last command."""
+        """What follows depends on the result of the last command."""
         self._is_ended = False
         self.client = self.engine.reserving.connect()
         self.client.watched = (DEFAULT_TUBE,)
@@ -265,7 +238,7 @@ class Session(ABC):
     def end(self) -> None:
         """Execute no more commands, and close the connection when those so far are answered."""
         self._is_ended = True
-        self._close()
+        self._connection.close()
 
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
@@ -287,11 +260,11 @@ class Session(ABC):
     # ---------------------------------------------------------------- replies
 
     def reply_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
-        """An answer that gives the next reply: what a function makes of the result."""
+        """A callback that gives the next reply: what a function makes of the result."""
         return partial(self._answered, self._reserve_place(), make_reply)
 
     def reply_before_others(self, make_reply: MakeReply) -> Callable[[Any], None]:
-        """An answer that gives the next reply, before which no other command can be executed."""
+        """A callback that gives the next reply, before which no other command can be executed."""
         self._is_blocked = True
         return partial(self._blocking_answered, self._reserve_place(), make_reply)
 
@@ -301,8 +274,8 @@ class Session(ABC):
 
     def query_before_others(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply before the next command is executed."""
-        answer = self.reply_before_others(make_reply)
-        self.engine.operations.submit(self.client, StoreQuery(function, arguments), answer)
+        callback = self.reply_before_others(make_reply)
+        self.engine.operations.submit(self.client, StoreQuery(function, arguments), callback)
 
     def _reserve_place(self) -> Place:
         return self.replies.reserve_place(COMMAND + self.command_size)

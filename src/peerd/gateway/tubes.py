@@ -15,7 +15,7 @@ from typing import Final
 
 from sqlalchemy.engine import Connection
 
-from peerd.gateway.group_commit import Answer, OperationQueue, Written
+from peerd.gateway.group_commit import Callback, OperationQueue, Written
 from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.waiting import QueueClient
@@ -121,23 +121,23 @@ class Tubes:
         self.get_or_create(name).deletes += 1
         self._end_unless_needed(name)
 
-    def pause(self, client: QueueClient, name: str, seconds: int, answer: Answer) -> None:
-        """Let no job of a tube be reserved for so many seconds; 0 ends a pause. The answer: whether the tube lives."""
+    def pause(self, client: QueueClient, name: str, seconds: int, callback: Callback) -> None:
+        """Let no job of a tube be reserved for so many seconds; 0 ends a pause. The result: whether the tube lives."""
         known = self._tubes.get(name)
         is_needed = known is not None and known.is_needed
         if known is not None:
-            known.pauses += 1  # at once: the tube may end before the answer
+            known.pauses += 1  # at once: the tube may end before the result
         operation = StoreCall(pause_if_alive, (name, seconds, is_needed))
-        self._operations.submit(client, operation, partial(self._paused, name, seconds, known, answer))
+        self._operations.submit(client, operation, partial(self._paused, name, seconds, known, callback))
 
-    def _paused(self, name: str, seconds: int, known: Tube | None, answer: Answer, result: Written) -> None:
+    def _paused(self, name: str, seconds: int, known: Tube | None, callback: Callback, result: Written) -> None:
         if result is True:
             if known is None:
                 self.get_or_create(name).pauses += 1
             self._ready.announce_in(seconds, name)
         elif known is not None:
             known.pauses -= 1
-        answer(result)
+        callback(result)
 
     # ---------------------------------------------------------------- the end of a tube
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from peerd.gateway.group_commit import Batch, Run
+from peerd.gateway.group_commit import Batch, Callback, Run
 from peerd.gateway.operations import Reserve
 from peerd.store.jobs.types import ReservedJob
 from peerd.store.outcomes.recording import ClaimId
@@ -33,10 +33,6 @@ class ReserveEnd(Enum):
     DEADLINE_SOON = "deadline soon"
 
 
-ReserveAnswer = Callable[[Any], None]
-"""Called with a `Reservation`, a `ReserveEnd` or an `OperationFailed`."""
-
-
 class Reservation:
     """A job that a client holds until its deadline, by the event loop's clock."""
 
@@ -49,13 +45,13 @@ class Reservation:
 
 
 class Want:
-    """A reserve that has no answer yet, and how many seconds it waits once those before it are answered."""
+    """A reserve that is not answered yet, and how many seconds it waits once those before it are answered."""
 
-    __slots__ = ("answer", "timeout")
+    __slots__ = ("callback", "timeout")
 
-    def __init__(self, timeout: float, answer: ReserveAnswer) -> None:
+    def __init__(self, timeout: float, callback: Callback) -> None:
         self.timeout = timeout
-        self.answer = answer
+        self.callback = callback
 
 
 class QueueClient:
@@ -156,7 +152,7 @@ class Waiters:
             self._by_tube.setdefault(tube, {})[client] = None
 
     def remove(self, client: QueueClient) -> None:
-        """Remove a client that has its answers, or has gone."""
+        """Remove a client whose reserves are answered, or that has gone."""
         for tube in client.waits_on:
             clients = self._by_tube.get(tube)
             if clients is not None:
@@ -186,7 +182,7 @@ class Waiters:
         """Whether a client may get a job and does not attempt to yet."""
         return any(next(self._idle(tube), None) is not None for tube in self._ready)
 
-    def take_woken(self) -> tuple[list[QueueClient], dict[str, float]]:
+    def choose_woken(self) -> tuple[list[QueueClient], dict[str, float]]:
         """The clients that attempt to reserve now, the oldest first, and the jobs that they were woken for.
 
         A tube stays woken while all its clients attempt already: their attempts may be older than the job.

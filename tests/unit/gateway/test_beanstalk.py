@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import platform
+import resource
+import socket
+import time
+from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 
 from peerd.gateway.beanstalk import commands, replies, statistics
 from peerd.gateway.beanstalk import commands as c
 from peerd.gateway.beanstalk.commands import (
-    COUNTERS,
     AuthCommand,
     Command,
     DeleteCommand,
@@ -19,7 +24,8 @@ from peerd.gateway.beanstalk.commands import (
     counter_of,
 )
 from peerd.gateway.beanstalk.parser import MAX_LINE, CommandParser
-from peerd.gateway.beanstalk.statistics import Statistic
+from peerd.gateway.tubes import Tube
+from peerd.store.jobs.types import JobState, JobStatistics, TubeCounts, TubePause
 
 BIG = 2**64 - 1
 ALL_CHARACTERS = "ABCXYZabcxyz0189-+/;.$_()"
@@ -101,8 +107,7 @@ def test_each_line_is_its_command_bad_format_or_unknown_however_it_is_found() ->
             assert commands.command_of(line) == commands._command_by_beginning(line), line
 
 
-def test_the_counters_are_those_that_stats_reports() -> None:
-    assert sorted(COUNTERS.values()) == sorted(statistics.COMMAND_KEYS)
+def test_a_command_is_counted_though_it_is_badly_formed() -> None:
     assert counter_of(c.PutCommand(0, 0, 1, b"")) == "cmd-put"
     paused = command_of(b"pause-tube -a 0")
     assert (paused, counter_of(paused)) == (
@@ -220,41 +225,54 @@ def test_a_client_without_its_token_is_refused_and_with_it_may_send_ahead() -> N
     assert parsed(b"x" * 65536 + b"\r\n", parser) == [TOO_BIG]
 
 
-JOB: Mapping[str, Statistic] = {
-    "id": 2**64 - 1, "tube": "mail", "state": "reserved", "pri": 1024, "age": 5, "delay": 1, "ttr": 60, "time-left": 55,
-    "reserves": 1, "timeouts": 2, "releases": 3, "buries": 4, "kicks": 5,
-}  # fmt: skip
-TUBE: Mapping[str, Statistic] = {
-    "name": "mail", "current-jobs-urgent": 1, "current-jobs-ready": 2, "current-jobs-reserved": 3,
-    "current-jobs-delayed": 4, "current-jobs-buried": 5, "total-jobs": 6, "current-using": 7, "current-watching": 8,
-    "current-waiting": 9, "cmd-delete": 10, "cmd-pause-tube": 11, "pause": 12, "pause-time-left": 13,
-}  # fmt: skip
-SERVER: Mapping[str, Statistic] = {
-    "current-jobs-urgent": 1, "current-jobs-ready": 2, "current-jobs-reserved": 3, "current-jobs-delayed": 4,
-    "current-jobs-buried": 5, "cmd-put": 6, "job-timeouts": 7, "total-jobs": 8, "max-job-size": 65535,
-    "current-tubes": 9, "current-connections": 10, "current-producers": 11, "current-workers": 12,
-    "current-waiting": 13, "total-connections": 14, "pid": 15, "version": "1.13",
-    "rusage-utime": 0.5, "rusage-stime": 12.0, "uptime": 16,
-    "draining": False, "id": "00ff00ff00ff00ff", "hostname": "one", "os": "#1 SMP", "platform": "x86_64",
-}  # fmt: skip
+JOB = JobStatistics(
+    id=2**64 - 1, queue="mail", state=JobState.RESERVED, priority=65_536 - 1024, age=5, delay=1, ttr=60, time_left=55,
+    reserves=1, timeouts=2, releases=3, buries=4, kicks=5,
+)  # fmt: skip
+COUNTS = TubeCounts(urgent=1, ready=2, reserved=3, delayed=4, buried=5)
 
 
-def test_statistics_are_printed_as_beanstalkd_prints_them() -> None:
+def yaml_of(reply: bytes) -> bytes:
+    head, _, rest = reply.partition(b"\r\n")
+    assert (head, rest[-2:]) == (b"OK %d" % (len(rest) - 2), b"\r\n")
+    return rest[:-2]
+
+
+def test_statistics_are_printed_as_beanstalkd_prints_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statistics.tube_list(["default", "w", "u"]) == b"---\n- default\n- w\n- u\n"
     assert statistics.tube_list([]) == b"---\n"
-    assert statistics.job_statistics(JOB) == (
+    assert yaml_of(statistics.reply_to_stats_job(JOB)) == (
         b'---\nid: 18446744073709551615\ntube: "mail"\nstate: reserved\npri: 1024\nage: 5\ndelay: 1\nttr: 60\n'
         b"time-left: 55\nfile: 0\nreserves: 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 5\n"
     )
-    assert statistics.tube_statistics(TUBE) == (
+    engine = Mock()
+    mail = engine.tubes.get.return_value = Tube("mail")
+    mail.puts, mail.using, mail.watching, mail.deletes, mail.pauses = 6, 7, 8, 10, 11
+    engine.ready.waiters.count.return_value = 9
+    assert yaml_of(statistics.reply_to_stats_tube(engine, "mail", (COUNTS, TubePause(seconds=12, left=13)))) == (
         b'---\nname: "mail"\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\n'
         b"current-jobs-delayed: 4\ncurrent-jobs-buried: 5\ntotal-jobs: 6\ncurrent-using: 7\ncurrent-watching: 8\n"
         b"current-waiting: 9\ncmd-delete: 10\ncmd-pause-tube: 11\npause: 12\npause-time-left: 13\n"
     )
-    with pytest.raises(KeyError):
-        statistics.job_statistics({"id": 1})
-    assert b"cmd-delete: 0\n" in statistics.tube_statistics({key: 1 for key in TUBE if not key.startswith("cmd-")})
-    assert statistics.server_statistics(SERVER) == (
+    engine.tubes.get.return_value = None
+    assert b"cmd-delete: 0\n" in statistics.reply_to_stats_tube(engine, "mail", (COUNTS, TubePause(seconds=0, left=0)))
+    engine.tubes.needed.return_value = ["default"]
+    engine.ends.timeouts, engine.puts.total, engine.ready.waiters.total = 7, 8, 13
+    state = Mock(
+        engine=engine, commands=Counter({"cmd-put": 6, None: 99}), connections=10, producers=11, workers=12,
+        total_connections=14, started_at=0.5, refuses_puts=False, id="00ff00ff00ff00ff",
+    )  # fmt: skip
+    state.options.max_job_size = 65535
+    for module, name, value in (
+        (os, "getpid", 15), (time, "monotonic", 17.0), (socket, "gethostname", "one"),
+        (platform, "uname", Mock(version="#1 SMP", machine="x86_64")),
+        (resource, "getrusage", Mock(ru_utime=0.5, ru_stime=12.0)),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, Mock(return_value=value))
+    with_jobs = ["default", *(f"tube {number}" for number in range(8))]
+    shown = yaml_of(statistics.reply_to_stats(state, (COUNTS, with_jobs)))
+    monkeypatch.undo()
+    assert shown == (
         b"---\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\ncurrent-jobs-delayed: 4\n"
         b"current-jobs-buried: 5\ncmd-put: 6\ncmd-peek: 0\ncmd-peek-ready: 0\ncmd-peek-delayed: 0\ncmd-peek-buried: 0\n"
         b"cmd-reserve: 0\ncmd-reserve-with-timeout: 0\ncmd-delete: 0\ncmd-release: 0\ncmd-use: 0\ncmd-watch: 0\n"

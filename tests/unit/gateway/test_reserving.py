@@ -61,7 +61,7 @@ class Table:
 
     def end_batch(self, batch: Batch, failure: OperationFailed | None = None) -> None:
         for run in batch.runs:
-            for operation, answer in zip(run.operations, run.answers, strict=True):
+            for operation, answer in zip(run.operations, run.callbacks, strict=True):
                 assert isinstance(operation, Reserve)
                 self.attempts += 1
                 answer(failure or self._take(operation))
@@ -72,7 +72,7 @@ class Table:
             self.end_batch(batch)
 
     def _take(self, operation: Reserve) -> list[ReservedJob]:
-        found = operation.demand.take([job for job in self.ready if job.queue in operation.tubes])
+        found = operation.demand.fill([job for job in self.ready if job.queue in operation.tubes])
         self.ready = [job for job in self.ready if job not in found]
         return found
 
@@ -139,7 +139,7 @@ async def test_a_job_put_while_the_attempt_of_a_client_runs_is_not_missed(table:
     found_before: list[ReservedJob] = []
     table.put(1)
     for run in batch.runs:
-        for answer in run.answers:
+        for answer in run.callbacks:
             answer(found_before)
     table.reserving.finish_batch()
     table.run_batches()

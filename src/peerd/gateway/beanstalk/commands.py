@@ -184,29 +184,32 @@ class AuthCommand(Command, frozen=True, gc=False):
 
 COUNTERS: Final[Mapping[type[Command], str]] = {
     PutCommand: "cmd-put",
-    UseCommand: "cmd-use",
-    ReserveCommand: "cmd-reserve",
-    ReserveWithTimeoutCommand: "cmd-reserve-with-timeout",
-    DeleteCommand: "cmd-delete",
-    ReleaseCommand: "cmd-release",
-    BuryCommand: "cmd-bury",
-    TouchCommand: "cmd-touch",
-    WatchCommand: "cmd-watch",
-    IgnoreCommand: "cmd-ignore",
     PeekCommand: "cmd-peek",
     PeekReadyCommand: "cmd-peek-ready",
     PeekDelayedCommand: "cmd-peek-delayed",
     PeekBuriedCommand: "cmd-peek-buried",
+    ReserveCommand: "cmd-reserve",
+    ReserveWithTimeoutCommand: "cmd-reserve-with-timeout",
+    DeleteCommand: "cmd-delete",
+    ReleaseCommand: "cmd-release",
+    UseCommand: "cmd-use",
+    WatchCommand: "cmd-watch",
+    IgnoreCommand: "cmd-ignore",
+    BuryCommand: "cmd-bury",
     KickCommand: "cmd-kick",
+    TouchCommand: "cmd-touch",
+    StatsCommand: "cmd-stats",
     StatsJobCommand: "cmd-stats-job",
     StatsTubeCommand: "cmd-stats-tube",
-    StatsCommand: "cmd-stats",
     ListTubesCommand: "cmd-list-tubes",
     ListTubeUsedCommand: "cmd-list-tube-used",
     ListTubesWatchedCommand: "cmd-list-tubes-watched",
     PauseTubeCommand: "cmd-pause-tube",
 }
-"""The statistic that counts the commands of a class. beanstalkd shows none for `reserve-job`, `kick-job` and `quit`."""
+"""The statistic that counts the commands of a class, in the order of stats.
+
+beanstalkd shows none for `reserve-job`, `kick-job` and `quit`.
+"""
 
 
 def counter_of(command: Command) -> str | None:

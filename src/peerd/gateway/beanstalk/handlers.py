@@ -20,6 +20,7 @@ from peerd.gateway.beanstalk.statistics import (
 )
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending
+from peerd.gateway.session import MakeReply
 from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store import jobs
 from peerd.store.enqueue.enqueue import Enqueued
@@ -75,34 +76,34 @@ def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
 
 def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
     session.become_worker()
-    answer = session.reply_to_reserve_later(reply_to_reserve)
-    session.engine.reserving.reserve(session.client, command.timeout, answer)
+    callback = session.reply_to_reserve_later(reply_to_reserve)
+    session.engine.reserving.reserve(session.client, command.timeout, callback)
 
 
 def reserve_job(session: BeanstalkSession, command: commands.ReserveJobCommand) -> None:
     if is_possible(session, command.job_id):
-        answer = session.reply_before_others(partial(reply_to_reserve_job, session))
-        session.engine.reserving.reserve_job(session.client, command.job_id, answer)
+        callback = session.reply_before_others(partial(reply_to_reserve_job, session))
+        session.engine.reserving.reserve_job(session.client, command.job_id, callback)
 
 
 def delete(session: BeanstalkSession, command: commands.DeleteCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.ends.delete(session.client, command.job_id, session.reply_later(reply_to_delete))
+        session.engine.ends.delete(session.client, command.job_id, session.reply_later(if_found(replies.DELETED)))
 
 
 def release(session: BeanstalkSession, command: commands.ReleaseCommand) -> None:
     priority = to_task_priority(command.priority)
-    answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.ends.release(session.client, command.job_id, answer, priority=priority, delay=command.delay)
+    callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
+    session.engine.ends.release(session.client, command.job_id, callback, priority=priority, delay=command.delay)
 
 
 def bury(session: BeanstalkSession, command: commands.BuryCommand) -> None:
-    answer = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.ends.bury(session.client, command.job_id, to_task_priority(command.priority), answer)
+    callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
+    session.engine.ends.bury(session.client, command.job_id, to_task_priority(command.priority), callback)
 
 
 def touch(session: BeanstalkSession, command: commands.TouchCommand) -> None:
-    session.engine.reserving.touch(session.client, command.job_id, session.reply_later(reply_to_touch))
+    session.engine.reserving.touch(session.client, command.job_id, session.reply_later(if_found(replies.TOUCHED)))
 
 
 def watch(session: BeanstalkSession, command: commands.WatchCommand) -> None:
@@ -152,7 +153,9 @@ def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
 
 def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.ready.kick_job(session.client, command.job_id, session.reply_before_others(reply_to_kick_job))
+        session.engine.ready.kick_job(
+            session.client, command.job_id, session.reply_before_others(if_found(replies.KICKED))
+        )
 
 
 def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> None:
@@ -187,7 +190,9 @@ def quit_(session: BeanstalkSession, _: commands.QuitCommand) -> None:
 
 
 def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) -> None:
-    session.engine.tubes.pause(session.client, command.tube, command.seconds, session.reply_later(reply_to_pause))
+    session.engine.tubes.pause(
+        session.client, command.tube, command.seconds, session.reply_later(if_found(replies.PAUSED))
+    )
 
 
 # ---------------------------------------------------------------- what beanstalkd does not have
@@ -259,6 +264,11 @@ def text_of(body: bytes) -> str | None:
     return None if "\0" in text else text
 
 
+def if_found(reply: bytes) -> MakeReply:
+    """A reply to a command about a job or a tube, which may not be there."""
+    return lambda found: reply if found else replies.NOT_FOUND
+
+
 def reply_to_put(result: Enqueued | TubeFull) -> bytes:
     return replies.OUT_OF_MEMORY if isinstance(result, TubeFull) else replies.inserted(result.id)
 
@@ -274,22 +284,6 @@ def reply_to_reserve_job(session: BeanstalkSession, result: Reservation | None) 
         return replies.NOT_FOUND
     session.become_worker()
     return reply_to_reserve(result)
-
-
-def reply_to_delete(deleted: bool) -> bytes:  # noqa: FBT001 - a result
-    return replies.DELETED if deleted else replies.NOT_FOUND
-
-
-def reply_to_touch(touched: bool) -> bytes:  # noqa: FBT001 - a result
-    return replies.TOUCHED if touched else replies.NOT_FOUND
-
-
-def reply_to_kick_job(queue: str | None) -> bytes:
-    return replies.NOT_FOUND if queue is None else replies.KICKED
-
-
-def reply_to_pause(paused: bool) -> bytes:  # noqa: FBT001 - a result
-    return replies.PAUSED if paused else replies.NOT_FOUND
 
 
 def reply_to_list_tubes(session: BeanstalkSession, with_jobs: list[str]) -> bytes:

@@ -32,8 +32,7 @@ from peerd.gateway.beanstalk.commands import (
 )
 from peerd.gateway.beanstalk.parser import CommandParser
 from peerd.gateway.group_commit import OperationFailed
-from peerd.gateway.reply_memory import ReplyAccount
-from peerd.gateway.session import GatewayState, MakeReply, Place, Session
+from peerd.gateway.session import ClientConnection, GatewayState, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 PUT_COUNTER: Final = COUNTERS[PutCommand]
@@ -49,7 +48,13 @@ Handlers = Mapping[type[Command], Callable[["BeanstalkSession", Any], None]]
 
 
 class BeanstalkSession(Session):
-    """One connection. `Session` has the arguments beside ``handlers``, the function of each command."""
+    """One connection.
+
+    Args:
+        handlers: the function of each command.
+        state: of the process.
+        connection: sends the replies.
+    """
 
     __slots__ = (
         "_handlers",
@@ -63,20 +68,13 @@ class BeanstalkSession(Session):
         "watched",
     )
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        state: GatewayState,
-        send: Callable[[bytes], None],
-        account: ReplyAccount,
-        close: Callable[[], None],
-    ) -> None:
-        super().__init__(state, send, account, close)
+    def __init__(self, handlers: Handlers, state: GatewayState, connection: ClientConnection) -> None:
+        super().__init__(state, connection)
         self.parser = CommandParser(state.options.max_job_size, require_auth=state.options.token is not None)
         self.used = DEFAULT_TUBE
         self.watched = [DEFAULT_TUBE]
         self._handlers = handlers
-        self._most_reserving = account.most_jobs(state.options.max_job_size)
+        self._most_reserving = self.account.most_jobs(state.options.max_job_size)
         self._held: Command | None = None
         """A command that waits for the reserves before it."""
         self._reserving = 0
@@ -138,7 +136,7 @@ class BeanstalkSession(Session):
 
     def execute(self) -> None:
         """Execute the commands that may be executed now."""
-        if not self._is_executing:  # an answer may come before the command's function has returned
+        if not self._is_executing:  # a result may come before the command's function has returned
             self._is_executing = True
             try:
                 self._execute_next()
@@ -201,7 +199,7 @@ class BeanstalkSession(Session):
                 self.become_producer()
 
     def reply_to_reserve_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
-        """An answer that gives the reply to a reserve, which takes no memory while it waits.
+        """A callback that gives the reply to a reserve, which takes no memory while it waits.
 
         Commands behind it wait until it is answered.
         """

@@ -58,19 +58,19 @@ def notify(session: JsonSession, message: NotifyDone) -> None:
     held = find_held(session, message)
     if held is None:
         return
-    answer = session.reply_later(partial(reply_to_held, message))
+    callback = session.reply_later(partial(reply_to_held, message))
     if (result := message.result_text) is None:
-        session.engine.ends.delete(session.client, held.job.id, answer)
+        session.engine.ends.delete(session.client, held.job.id, callback)
     else:
-        session.engine.ends.end(session.client, held, outcomes.complete_held, (result,), answer)
+        session.engine.ends.end(session.client, held, outcomes.complete_held, (result,), callback)
 
 
 def touch(session: JsonSession, message: TouchJob) -> None:
     held = find_held(session, message)
     if held is None:
         return
-    answer = session.reply_later(partial(reply_to_held, message))
-    session.engine.reserving.touch(session.client, held.job.id, answer)
+    callback = session.reply_later(partial(reply_to_held, message))
+    session.engine.reserving.touch(session.client, held.job.id, callback)
     if message.progress is not None:
         report = HeldCall(held.claim, outcomes.report_held, (message.progress, message.note))
         session.engine.operations.submit(session.client, report, ignore)
@@ -79,16 +79,16 @@ def touch(session: JsonSession, message: TouchJob) -> None:
 def fail(session: JsonSession, message: FailJob) -> None:
     held = find_held(session, message)
     if held is not None:
-        answer = session.reply_later(partial(reply_to_held, message))
+        callback = session.reply_later(partial(reply_to_held, message))
         arguments = (message.reason or DEFAULT_REASON, message.retry)
-        session.engine.ends.end(session.client, held, outcomes.fail_held, arguments, answer)
+        session.engine.ends.end(session.client, held, outcomes.fail_held, arguments, callback)
 
 
 def release(session: JsonSession, message: ReleaseJob) -> None:
     held = find_held(session, message)
     if held is not None:
-        answer = session.reply_later(partial(reply_to_held, message))
-        session.engine.ends.release(session.client, held.job.id, answer, delay=message.delay or 0)
+        callback = session.reply_later(partial(reply_to_held, message))
+        session.engine.ends.release(session.client, held.job.id, callback, delay=message.delay or 0)
 
 
 def auth(session: JsonSession, message: ShowToken) -> None:

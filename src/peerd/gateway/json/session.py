@@ -25,8 +25,8 @@ from peerd.gateway.json.messages import (
     command_of,
 )
 from peerd.gateway.json.parser import MessageParser
-from peerd.gateway.reply_memory import COMMAND, ReplyAccount
-from peerd.gateway.session import GatewayState, MakeReply, Place, Session
+from peerd.gateway.reply_memory import COMMAND
+from peerd.gateway.session import ClientConnection, GatewayState, MakeReply, Place, Session
 from peerd.gateway.waiting import Reservation, ReserveEnd
 
 MAX_WAITING: Final = 100
@@ -54,7 +54,13 @@ Handlers = Mapping[type[JsonMessage], Callable[["JsonSession", Any], None]]
 
 
 class JsonSession(Session):
-    """One connection. `Session` has the arguments beside ``handlers``, the function of each message but get_job."""
+    """One connection.
+
+    Args:
+        handlers: the function of each message but get_job.
+        state: of the process.
+        connection: sends the replies.
+    """
 
     __slots__ = (
         "_attempting",
@@ -67,22 +73,13 @@ class JsonSession(Session):
         "_loop",
         "_may_put_aside",
         "_parser",
-        "_send",
         "_waiting",
     )
 
-    def __init__(
-        self,
-        handlers: Handlers,
-        state: GatewayState,
-        send: Callable[[bytes], None],
-        account: ReplyAccount,
-        close: Callable[[], None],
-    ) -> None:
-        super().__init__(state, send, account, close)
+    def __init__(self, handlers: Handlers, state: GatewayState, connection: ClientConnection) -> None:
+        super().__init__(state, connection)
         self._handlers = handlers
         self._parser = MessageParser(state.options.max_job_size)
-        self._send = send
         self._loop = asyncio.get_running_loop()
         self._is_authorized = state.options.token is None
         self._held: Message | RefusedMessage | None = None
@@ -206,7 +203,7 @@ class JsonSession(Session):
             self._continue_soon()
 
     def _continue_soon(self) -> None:
-        """Go on when the engine has given all answers: it must not be asked for a job while it gives one."""
+        """Go on when the engine has delivered all results: it must not be asked for a job while it delivers one."""
         if not self._is_continuing:
             self._is_continuing = True
             self._loop.call_soon(self._continue)
@@ -216,7 +213,7 @@ class JsonSession(Session):
         self._wait_for_next()
         self.execute()
         if self._has_input_ended and self.is_answered:
-            self._close()
+            self._connection.close()
 
     # ---------------------------------------------------------------- get_job
 
@@ -265,7 +262,7 @@ class JsonSession(Session):
 
     def _waited(self, result: Reservation | ReserveEnd) -> None:
         self._is_waiting = False
-        self._send(reply_to_get_job(self._waiting.popleft().message, result))
+        self._connection.send(reply_to_get_job(self._waiting.popleft().message, result))
         self._continue_soon()
 
 
