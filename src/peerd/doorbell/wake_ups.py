@@ -21,7 +21,7 @@ import msgspec
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.runtime.messages.inbox import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
-from peerd.runtime.sockets import short_socket_directory
+from peerd.runtime.unix_socket_path import short_socket_directory
 
 SOCKET_PREFIX: Final = "wake-up."
 """Beginning of the socket's name; the process id follows."""

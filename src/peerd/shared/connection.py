@@ -14,7 +14,7 @@ import msgspec
 
 from peerd.domain.pacing import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
-from peerd.runtime.sockets import short_socket_directory
+from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_result, method_of, name_of
 from peerd.shared.protocol import (

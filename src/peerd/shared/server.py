@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
-from peerd.runtime.sockets import short_socket_directory
+from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import Subscription
 from peerd.shared.protocol import (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
-from peerd.runtime.sockets import format_address, remove_stale_socket
+from peerd.runtime.socket_address import format_address, remove_stale_socket
 from peerd.supervision.plan import SocketPlan
 
 BIND_TIMEOUT: Final = 2.0

@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 
-from peerd.runtime.sockets import format_address, remove_stale_socket
+from peerd.runtime.socket_address import format_address, remove_stale_socket
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.messages.frames import encode, receive
-from peerd.runtime.sockets import short_socket_directory
+from peerd.runtime.unix_socket_path import short_socket_directory
 
 PID_FILE: Final = "master.pid"
 LOCK_FILE: Final = "lock"

@@ -1,4 +1,4 @@
-"""The address of a listening socket, the path of a unix socket, and the removal of one whose process has ended.
+"""The address of a listening socket, and the removal of the unix socket of a process that has ended.
 
 Standard library only and little of it, because the master and `peerd-beanstalkd` load it before they listen.
 """
@@ -9,9 +9,6 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 
 def remove_stale_socket(path: str) -> None:
@@ -61,21 +58,3 @@ def format_address(one: socket.socket) -> str:
             return f"[{address[0]}]:{address[1]}"
         case _:
             return str(address)
-
-
-# ---------------------------------------------------------------- unix socket path
-
-
-@contextmanager
-def short_socket_directory(folder: str | Path) -> Iterator[Path]:
-    """A short path of a folder, valid in this process and context. Raises OSError if the folder cannot be opened.
-
-    >>> with short_socket_directory("/") as short:
-    ...     (short / "etc").is_dir()
-    True
-    """
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    try:
-        yield Path(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
