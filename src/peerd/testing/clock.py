@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -88,7 +89,8 @@ class Clock:
         """Let every connection of this `Database` read this clock in place of the database's own, from now on.
 
         On SQLite it is read wherever SQL says 'now', column defaults included. On MySQL and MariaDB it is the session's
-        ``timestamp``, set as each transaction begins. Other processes, and other `Database` objects, are not governed.
+        ``timestamp``, set as each operation and each transaction begins. Other processes, and other `Database` objects,
+        are not governed.
 
         Raises:
             ClockNotGovernable: it is PostgreSQL; the error says what to do there.
@@ -118,8 +120,13 @@ class Clock:
         def on_begin(connection: Connection) -> None:
             connection.exec_driver_sql(f"SET timestamp = {self.now.timestamp():.6f}")
 
+        def on_checkout(connection: Any, *_: Any) -> None:
+            with closing(connection.cursor()) as cursor:  # before statements that commit by themselves
+                cursor.execute(f"SET timestamp = {self.now.timestamp():.6f}")
+
         for engine in database.engines.distinct():
             event.listen(engine, "begin", on_begin)
+            event.listen(engine, "checkout", on_checkout)
 
 
 class SqliteDateFunctions:
