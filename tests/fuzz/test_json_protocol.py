@@ -15,10 +15,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from peerd.config.settings import GatewaySettings
 from peerd.gateway.json import replies
 from peerd.gateway.json.messages import COMMANDS, Message, RefusedMessage
 from peerd.gateway.json.parser import MESSAGE_OVERHEAD, MessageParser
-from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.fuzz import values
 from tests.fuzz.conftest import searched
@@ -82,7 +82,7 @@ def test_every_body_comes_back_in_one_line(body: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def gateway(module_factory: DatabaseFactory) -> Iterator[GatewayThread]:
-    options = GatewayOptions(protocols=("json",), max_job_size=300)
+    options = GatewaySettings(protocols=("json",), max_job_size=300)
     with closing(Database(module_factory("sqlite"))) as database, GatewayThread(database, options) as gateway:
         yield gateway
 
@@ -111,8 +111,8 @@ def test_any_stream_is_answered_and_ends(
 
 def test_a_gateway_that_was_fuzzed_holds_nothing_any_more(gateway: GatewayThread) -> None:
     assert converse(gateway, [b'{"cmd":"get_job","queue":"else"}'])[0]["code"] == "no_work"
-    engine = gateway.engine
+    state = gateway.state
     assert gateway.call(
-        lambda: (engine.ready.waiters.total, sum(len(one.reservations) for one in engine.reserving.clients))
+        lambda: (state.ready.waiters.total, sum(len(one.reservations) for one in state.reserving.clients))
     ) == (0, 0)
     assert gateway.state.buffered == 0

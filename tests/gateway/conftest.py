@@ -16,9 +16,7 @@ from typing import Any
 
 import pytest
 
-from peerd.config.settings import QueueSettings
-from peerd.gateway.engine import EngineOptions
-from peerd.gateway.session import GatewayOptions
+from peerd.config.settings import GatewaySettings, QueueSettings
 from peerd.store.connection.database import Database
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 from tests.gateway.beanstalk_servers import PEERD, BeanstalkServer, sweep
@@ -74,8 +72,8 @@ def serve(database: Database) -> Iterator[Serve]:
         def start(
             queues: dict[str, QueueSettings] | None = None, tls: ssl.SSLContext | None = None, **options: Any
         ) -> GatewayThread:
-            engine_options = EngineOptions(queues=queues or {})
-            return afterwards.enter_context(GatewayThread(database, GatewayOptions(**options), engine_options, tls=tls))
+            settings = GatewaySettings(**options)
+            return afterwards.enter_context(GatewayThread(database, settings, queues, is_alone=False, tls=tls))
 
         yield start
 

@@ -1,4 +1,4 @@
-"""The queue server on a database of the test, in a thread: engine, sessions and sockets, without a node round it."""
+"""The queue server on a database of the test, in a thread: gateway, sessions and sockets, without a node round it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, Self
 
+from peerd.config.settings import GatewaySettings, QueueSettings
 from peerd.domain.ring import Ring
-from peerd.gateway.engine import Engine, EngineOptions
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
-from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.runtime.observability.events import EventBus
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
@@ -34,15 +34,17 @@ class GatewayThread:
     def __init__(
         self,
         database: Database,
-        options: GatewayOptions | None = None,
-        engine_options: EngineOptions | None = None,
+        settings: GatewaySettings | None = None,
+        queues: Mapping[str, QueueSettings] | None = None,
         *,
+        is_alone: bool = True,
         node: str = "gateway",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._database = database
-        self._options = options or GatewayOptions()
-        self._engine_options = engine_options or EngineOptions(is_alone=True)
+        self._settings = settings or GatewaySettings()
+        self._queues = queues or {}
+        self._is_alone = is_alone
         self._tls = tls
         self.rings: list[Ring] = []
         self.node = node
@@ -87,17 +89,19 @@ class GatewayThread:
         self._stop = asyncio.Event()
         events = EventBus()
         outages = OutageTracker(events, self._loop.time)
-        self.engine = Engine(self._database, self.holder, self._engine_options, self.rings.append, events, outages)
-        self.engine.start()
-        self.state = GatewayState(self.engine, self._options)
+        self.state = Gateway(
+            self._database, self.holder, self._settings, self._queues, self.rings.append, events, outages,
+            is_alone=self._is_alone,
+        )  # fmt: skip
+        self.state.start()
         self.server = GatewayServer(self.state, events, self._tls)
         self.server.start([self._socket])
         self._ready.set_result(None)
         await self._stop.wait()
         self.server.stop_accepting(close_listeners=False)
         await self.server.drain(0)
-        await self.engine.finish()
-        self.engine.close()
+        await self.state.finish()
+        self.state.close()
 
 
 def bytes_held_for(gateway: GatewayThread, client: socket.socket, commands: bytes) -> int:

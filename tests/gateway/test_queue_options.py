@@ -11,7 +11,6 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.gateway.engine import EngineOptions
 from peerd.store.connection.database import Database
 from peerd.store.enqueue import enqueue
 from peerd.store.maintenance import chore_batches
@@ -43,7 +42,7 @@ def database(module_database: str) -> Iterator[Database]:
 
 @pytest.fixture(scope="module")
 def gateway(database: Database) -> Iterator[GatewayThread]:
-    with GatewayThread(database, engine_options=EngineOptions(queues=QUEUES, is_alone=True)) as gateway:
+    with GatewayThread(database, queues=QUEUES) as gateway:
         yield gateway
 
 

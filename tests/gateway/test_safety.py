@@ -144,7 +144,7 @@ def test_all_commands_of_a_client_that_reads_late_are_executed(serve: Serve) -> 
         client.send_end()
         eventually(lambda: [one for one in gateway.server._connections if one._session.is_suspended])  # type: ignore[union-attr]
         assert client.ends().count(b"FOUND ") == 300
-    assert gateway.engine.puts.total == 2
+    assert gateway.state.puts.total == 2
 
 
 def test_a_connection_beyond_the_limit_is_closed_and_the_others_stay(serve: Serve) -> None:
@@ -323,7 +323,7 @@ def test_a_locked_job_fails_the_command_of_its_client_alone(migrated_factory: Da
             assert client.ask(b"reserve\r\n").startswith(b"RESERVED ")
         ids = elsewhere.execute(sa.text("SELECT id FROM tasks ORDER BY id FOR UPDATE")).scalars().all()
         holder.send(b"delete %d\r\n" % ids[0])
-        eventually(lambda: gateway.engine.operations._is_executing)
+        eventually(lambda: gateway.state.operations._is_executing)
         second.send(b"delete %d\r\n" % ids[1])
         assert other.ask(b"put 0 0 60 5\r\nother\r\n", 30).startswith(b"INSERTED ")  # it is in the batch of the second
         assert [client.receive(30) for client in (holder, second)] == [b"INTERNAL_ERROR\r\n"] * 2

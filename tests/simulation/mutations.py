@@ -20,7 +20,7 @@ from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.domain.outcome import Failed, Released
 from peerd.domain.task import Task
-from peerd.gateway.engine import Engine
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
@@ -361,7 +361,7 @@ MUTATIONS: Final = (
             (CLIENTS, "freeze a process", "freeze in the answer", "move"), (jobs, "release", _release_by_id)),
     variant("a reservation whose answer was lost is forgotten", 3, (CLIENTS, "lose the answer"),
             (Reconciliation, "_compare", _ignore)),
-    variant("waiting clients depend on rings", 84, (CLIENTS,), (Engine, "poll_for_waiters", _never_again)),
+    variant("waiting clients depend on rings", 84, (CLIENTS,), (Gateway, "poll_for_waiters", _never_again)),
     variant("a gateway process sends no heartbeat", 0, (CLIENTS, "enqueue"),
             (process_shell, "keep_heartbeat", _never_again)),
     variant("a rescue takes reservations from living processes", 139, (CLIENTS, "enqueue"),

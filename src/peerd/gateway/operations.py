@@ -1,4 +1,4 @@
-"""What the engine asks of the database, as values: each operation, and how those of one kind are executed together.
+"""What the gateway asks of the database, as values: each operation, and how those of one kind are executed together.
 
 The order of the operations of one client is kept. Operations of several clients that are in one batch are concurrent,
 so those of one kind may be executed together. All of a batch is one transaction; replies are sent after its commit.

@@ -15,10 +15,11 @@ from typing import Final
 
 from peerd.gateway.beanstalk import handlers as beanstalk_handlers
 from peerd.gateway.beanstalk.session import BeanstalkSession
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.json import handlers as json_handlers
 from peerd.gateway.json.session import JsonSession
 from peerd.gateway.reply_memory import FAIR_SHARE, ReplyAccount
-from peerd.gateway.session import ClientConnection, GatewayState, Session
+from peerd.gateway.session import ClientConnection, Session
 from peerd.runtime.observability import log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -30,7 +31,7 @@ JSON_BEGINNINGS: Final = b'{["'
 CLOSE_WITHIN: Final = 1.0
 """Seconds that connections have to close after they were aborted."""
 
-SESSIONS: Final[Mapping[str, Callable[[GatewayState, ClientConnection], Session]]] = {
+SESSIONS: Final[Mapping[str, Callable[[Gateway, ClientConnection], Session]]] = {
     "beanstalk": partial(BeanstalkSession, beanstalk_handlers.HANDLERS),
     "json": partial(JsonSession, json_handlers.HANDLERS),
 }
@@ -42,6 +43,7 @@ class GatewayConnection(asyncio.Protocol):
 
     __slots__ = (
         "_counted",
+        "_gateway",
         "_is_closing",
         "_is_reading",
         "_loop",
@@ -49,7 +51,6 @@ class GatewayConnection(asyncio.Protocol):
         "_received",
         "_server",
         "_session",
-        "_state",
         "_timer",
         "_token_timer",
         "_transport",
@@ -58,7 +59,7 @@ class GatewayConnection(asyncio.Protocol):
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server
-        self._state: GatewayState = server.state
+        self._gateway: Gateway = server.gateway
         self._loop = server.loop
         self._session: Session | None = None
         self._output: list[bytes] = []
@@ -77,13 +78,13 @@ class GatewayConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=1, low=0)  # what the system does not take is unread
-        self.account = ReplyAccount(self._state.reply_memory, transport, self._go_on, self._end_slow)
+        self.account = ReplyAccount(self._gateway.reply_memory, transport, self._go_on, self._end_slow)
         if not self._server.connection_opened(self):
             transport.abort()
             return
-        options = self._state.options
-        if options.token is not None:
-            self._token_timer = self._loop.call_later(options.head_timeout, self._close_unless_authorized)
+        settings = self._gateway.settings
+        if settings.token is not None:
+            self._token_timer = self._loop.call_later(settings.head_timeout, self._close_unless_authorized)
         connection = transport.get_extra_info("socket")
         if connection is not None and connection.family != socket.AF_UNIX:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -108,7 +109,7 @@ class GatewayConnection(asyncio.Protocol):
         self._stop_timer()
         if self._token_timer is not None:
             self._token_timer.cancel()
-        self._state.held_up.pop(self.read_on, None)
+        self._gateway.held_up.pop(self.read_on, None)
         self._count_buffered(0)
         self.account.close()
         if self._session is not None:
@@ -137,15 +138,15 @@ class GatewayConnection(asyncio.Protocol):
 
     def _begin_session(self, data: bytes) -> Session:
         """The session of the protocol that the first byte belongs to."""
-        protocols = self._state.options.protocols
+        protocols = self._gateway.settings.protocols
         is_json = "json" in protocols and ("beanstalk" not in protocols or data[:1] in JSON_BEGINNINGS)
         begin = SESSIONS["json" if is_json else "beanstalk"]
-        return begin(self._state, self)
+        return begin(self._gateway, self)
 
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""
         if not self._output:
-            self._state.engine.operations.outbox.add(self._flush)
+            self._gateway.operations.outbox.add(self._flush)
         self._output.append(data)
         self.account.add(len(data))
 
@@ -197,13 +198,13 @@ class GatewayConnection(asyncio.Protocol):
         """Stop reading while too much is buffered; give an unfinished command its time."""
         buffered = session.buffered
         self._count_buffered(buffered)
-        options, state = self._state.options, self._state
-        is_held_up = state.buffered > options.max_buffered_total and buffered > FAIR_SHARE
+        settings, gateway = self._gateway.settings, self._gateway
+        is_held_up = gateway.buffered > settings.max_buffered_total and buffered > FAIR_SHARE
         if is_held_up:
-            state.held_up[self.read_on] = None
-        elif state.held_up:
-            state.held_up.pop(self.read_on, None)
-        is_full = buffered > options.max_buffered or is_held_up
+            gateway.held_up[self.read_on] = None
+        elif gateway.held_up:
+            gateway.held_up.pop(self.read_on, None)
+        is_full = buffered > settings.max_buffered_bytes or is_held_up
         if is_full is self._is_reading and not self._transport.is_closing():
             self._is_reading = not is_full
             if is_full:
@@ -217,11 +218,11 @@ class GatewayConnection(asyncio.Protocol):
             self._stop_timer()
 
     def _count_buffered(self, buffered: int) -> None:
-        state = self._state
-        state.buffered += buffered - self._counted
+        gateway = self._gateway
+        gateway.buffered += buffered - self._counted
         self._counted = buffered
-        if state.held_up and state.buffered <= state.options.max_buffered_total:
-            held_up, state.held_up = state.held_up, {}
+        if gateway.held_up and gateway.buffered <= gateway.settings.max_buffered_total:
+            held_up, gateway.held_up = gateway.held_up, {}
             for read_on in held_up:
                 self._loop.call_soon(read_on)
 
@@ -233,8 +234,8 @@ class GatewayConnection(asyncio.Protocol):
 
     def _start_timer(self, session: Session) -> None:
         self._received = 0
-        options = self._state.options
-        seconds = options.body_timeout if session.is_within_body else options.head_timeout
+        settings = self._gateway.settings
+        seconds = settings.body_timeout if session.is_within_body else settings.head_timeout
         self._timer = self._loop.call_later(seconds, self._on_timer, seconds)
 
     def _stop_timer(self) -> None:
@@ -254,7 +255,7 @@ class GatewayConnection(asyncio.Protocol):
         if session is None:
             return
         is_arriving = session.is_within_body and self._received >= MIN_BODY_RATE * seconds
-        if is_arriving or self.read_on in self._state.held_up:
+        if is_arriving or self.read_on in self._gateway.held_up:
             self._start_timer(session)
         elif session.is_answered:
             self.abort()
@@ -266,13 +267,13 @@ class GatewayServer:
     """Serves queue clients.
 
     Args:
-        state: shared by all connections.
+        gateway: of the process.
         events: what happens.
         tls: for TLS on all sockets.
     """
 
-    def __init__(self, state: GatewayState, events: EventBus, tls: ssl.SSLContext | None = None) -> None:
-        self.state = state
+    def __init__(self, gateway: Gateway, events: EventBus, tls: ssl.SSLContext | None = None) -> None:
+        self.gateway = gateway
         self.loop = asyncio.get_running_loop()
         self.is_draining = False
         self._events = events
@@ -298,17 +299,17 @@ class GatewayServer:
         """Count a connection; return whether it may stay."""
         self._connections.add(connection)
         self._none_open.clear()
-        self.state.connections += 1
-        self.state.total_connections += 1
-        if self.state.connections > self.state.options.max_connections:
-            self._events.emit(log_messages.queue_client_refused(self.state.options.max_connections))
+        self.gateway.connections += 1
+        self.gateway.total_connections += 1
+        if self.gateway.connections > self.gateway.settings.max_connections:
+            self._events.emit(log_messages.queue_client_refused(self.gateway.settings.max_connections))
             return False
         return not self.is_draining
 
     def connection_closed(self, connection: GatewayConnection) -> None:
         """Count a connection less."""
         self._connections.discard(connection)
-        self.state.connections -= 1
+        self.gateway.connections -= 1
         if not self._connections:
             self._none_open.set()
 

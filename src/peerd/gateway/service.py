@@ -1,4 +1,4 @@
-"""The service of a gateway process: the engine and the server of queue clients, and how they end."""
+"""The service of a gateway process: the gateway and its server, and how they end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.doorbell.notifier import Notifier
 from peerd.doorbell.wake_ups import RingReceiver
-from peerd.gateway.engine import Engine, EngineOptions
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
-from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.socket_listener import server_tls
@@ -58,27 +57,28 @@ class GatewayService(Service):
         self.limits = {"memory": settings.recycle_memory, "cpu": settings.recycle_cpu}
 
     async def start(self, shell: ProcessShell) -> None:
-        """Start the engine, and accept clients."""
+        """Start the gateway, and accept clients."""
         self._shell = shell
         settings, node, link = self._settings, shell.node, shell.link
         assert node.incarnation is not None
         tls = server_tls(settings.tls_certificate, settings.tls_key)
         self._notifier = Notifier(shell.database, self._secret)
         holder = Holder(node.id, node.incarnation, shell.process_id, round(settings.default_ttr))
-        options = EngineOptions(queues=self._queues, poll_every=POLL_EVERY)
-        self._engine = Engine(shell.database, holder, options, self._notifier.ring, shell.events, shell.outages)
-        self._engine.start()
+        ring = self._notifier.ring
+        gateway = Gateway(shell.database, holder, settings, self._queues, ring, shell.events, shell.outages)
+        gateway.poll_every = POLL_EVERY
+        gateway.start()
+        self._gateway = gateway
         self._rings = RingReceiver(shell.process, self._on_ring, self._on_doorbell_status)
         self._rings.open(self._run_directory)
-        state = GatewayState(self._engine, gateway_options(settings))
-        self._server = GatewayServer(state, shell.events, tls)
+        self._server = GatewayServer(gateway, shell.events, tls)
         self._server.start(list(link.sockets.values()))
-        link.report_in_flight(lambda: state.connections)
-        shell.process.metrics.add_source(lambda: _samples(link.kind, state, self._notifier))
+        link.report_in_flight(lambda: gateway.connections)
+        shell.process.metrics.add_source(lambda: _samples(link.kind, gateway, self._notifier))
 
     async def run(self) -> None:
         """Poll for clients that wait, until cancelled."""
-        await self._engine.poll_for_waiters()
+        await self._gateway.poll_for_waiters()
 
     async def drain(self, grace: float) -> None:
         """Stop accepting, and let the clients finish.
@@ -100,41 +100,27 @@ class GatewayService(Service):
         database = self._shell.database
         try:
             async with asyncio.timeout(FINISH_WITHIN):
-                await self._engine.finish()
+                await self._gateway.finish()
                 await asyncio.to_thread(database.run, end_process, self._shell.process_id, "it was stopped")
         except (TimeoutError, DatabaseUnavailable):
             return  # the agent releases what is left
         finally:
             self._rings.close()
-            self._engine.close()
+            self._gateway.close()
             await asyncio.to_thread(self._notifier.close)
 
     def _on_ring(self, ring: Ring) -> None:
         if isinstance(ring, TasksAvailable):
-            self._engine.on_ring(ring.queues)
+            self._gateway.on_ring(ring.queues)
 
     def _on_doorbell_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
-        self._engine.poll_every = RUNG_POLL_EVERY if works else POLL_EVERY
-        self._engine.on_ring(())
+        self._gateway.poll_every = RUNG_POLL_EVERY if works else POLL_EVERY
+        self._gateway.on_ring(())
 
 
-def _samples(kind: str, state: GatewayState, notifier: Notifier) -> Iterable[Sample]:
+def _samples(kind: str, gateway: Gateway, notifier: Notifier) -> Iterable[Sample]:
     """Clients, commands and rings, for the metrics of the process."""
-    yield Sample("peerd_gateway_clients", (kind,), state.connections)
+    yield Sample("peerd_gateway_clients", (kind,), gateway.connections)
     yield Sample("peerd_rings_sent_total", (), notifier.rings_sent)
-    for command, count in state.commands.items():
+    for command, count in gateway.commands.items():
         yield Sample("peerd_gateway_commands_total", (kind, command or "unknown"), count)
-
-
-def gateway_options(settings: GatewaySettings) -> GatewayOptions:
-    """The limits and the access of a section."""
-    return GatewayOptions(
-        protocols=settings.protocols,
-        max_job_size=settings.max_job_size,
-        max_connections=settings.max_connections,
-        max_buffered=settings.max_buffered_bytes,
-        max_buffered_total=settings.max_buffered_total,
-        head_timeout=settings.head_timeout,
-        body_timeout=settings.body_timeout,
-        token=settings.token,
-    )

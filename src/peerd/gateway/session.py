@@ -1,72 +1,26 @@
-"""What sessions of both protocols have in common: the state of the process, and replies in the order of commands.
+"""What sessions of both protocols have in common: their client, and replies in the order of its commands.
 
-A session is the side of a connection that speaks a protocol: commands of its client become operations of the engine,
+A session is the side of a connection that speaks a protocol: commands of its client become operations of the gateway,
 and their results become replies.
 """
 
 from __future__ import annotations
 
-import hmac
-import secrets
-import time
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
-import msgspec
-
-from peerd.gateway.engine import Engine
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import StoreQuery
-from peerd.gateway.reply_memory import COMMAND, ReplyAccount, ReplyMemory
+from peerd.gateway.reply_memory import COMMAND, ReplyAccount
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 MAX_UNANSWERED: Final = 1_000
 """Commands of a connection that may be executed at once."""
 MakeReply = Callable[[Any], bytes]
 """Words the result of an operation for the client."""
-
-
-class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits and access of a gateway; sizes are in bytes, times in seconds."""
-
-    protocols: tuple[str, ...] = ("beanstalk", "json")
-    max_job_size: int = 65_535
-    max_connections: int = 16_384
-    max_buffered: int = 1_048_576
-    max_buffered_total: int = 268_435_456
-    head_timeout: float = 30.0
-    body_timeout: float = 30.0
-    token: str | None = None
-
-
-class GatewayState:
-    """Shared by the connections of one process."""
-
-    def __init__(self, engine: Engine, options: GatewayOptions) -> None:
-        self.engine = engine
-        self.options = options
-        self.refuses_puts = False
-        """No job may be put (SIGUSR1)."""
-        self.reply_memory = ReplyMemory(options.max_job_size)
-        self.buffered = 0
-        """Bytes that connections hold."""
-        self.held_up: dict[Callable[[], None], None] = {}
-        """What reads on in connections that are not read because all together have too much buffered."""
-        self.connections = 0
-        self.producers = 0
-        self.workers = 0
-        self.total_connections = 0
-        self.commands: Counter[str | None] = Counter()
-        """Executed commands, by the name that statistics have for them."""
-        self.id = secrets.token_hex(8)
-        self.started_at = time.monotonic()
-
-    def is_token(self, given: bytes) -> bool:
-        """Whether a client's token is right; always, where none is needed."""
-        token = self.options.token
-        return token is None or hmac.compare_digest(given, token.encode())
 
 
 class Place:
@@ -157,18 +111,16 @@ class Session(ABC):
         "account",
         "client",
         "command_size",
-        "engine",
+        "gateway",
         "is_behind",
         "is_producer",
         "is_suspended",
         "is_worker",
         "replies",
-        "state",
     )
 
-    def __init__(self, state: GatewayState, connection: ClientConnection) -> None:
-        self.state = state
-        self.engine = state.engine
+    def __init__(self, gateway: Gateway, connection: ClientConnection) -> None:
+        self.gateway = gateway
         self.replies = RepliesInOrder(connection.send, connection.account)
         self.account = connection.account
         self.is_suspended = False
@@ -182,7 +134,7 @@ class Session(ABC):
         self._is_blocked = False
         """What follows depends on the result of the last command."""
         self._is_ended = False
-        self.client = self.engine.reserving.connect()
+        self.client = self.gateway.reserving.connect()
         self.client.watched = (DEFAULT_TUBE,)
 
     # ---------------------------------------------------------------- what a protocol defines
@@ -243,18 +195,18 @@ class Session(ABC):
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
         self._is_ended = True
-        self.engine.reserving.disconnect(self.client)
-        self.state.producers -= self.is_producer
-        self.state.workers -= self.is_worker
+        self.gateway.reserving.disconnect(self.client)
+        self.gateway.producers -= self.is_producer
+        self.gateway.workers -= self.is_worker
 
     def become_producer(self) -> None:
         """Count the connection as one that puts jobs, as beanstalkd does."""
-        self.state.producers += not self.is_producer
+        self.gateway.producers += not self.is_producer
         self.is_producer = True
 
     def become_worker(self) -> None:
         """Count the connection as one that reserves jobs, as beanstalkd does."""
-        self.state.workers += not self.is_worker
+        self.gateway.workers += not self.is_worker
         self.is_worker = True
 
     # ---------------------------------------------------------------- replies
@@ -270,12 +222,12 @@ class Session(ABC):
 
     def query(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply with what a function makes of the result."""
-        self.engine.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
+        self.gateway.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
 
     def query_before_others(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply before the next command is executed."""
         callback = self.reply_before_others(make_reply)
-        self.engine.operations.submit(self.client, StoreQuery(function, arguments), callback)
+        self.gateway.operations.submit(self.client, StoreQuery(function, arguments), callback)
 
     def _reserve_place(self) -> Place:
         return self.replies.reserve_place(COMMAND + self.command_size)

@@ -1,4 +1,4 @@
-"""Clients as the engine knows them, which of them wait for which tube, and which jobs are offered to them.
+"""Clients as the gateway knows them, which of them wait for which tube, and which jobs are offered to them.
 
 A client watches tubes, waits for jobs of them, and holds reservations. One new job wakes one waiting client.
 
@@ -55,7 +55,7 @@ class Want:
 
 
 class QueueClient:
-    """One connection, as the engine knows it."""
+    """One connection, as the gateway knows it."""
 
     __slots__ = (
         "attempts",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from peerd.config.settings import QueueSettings
+from peerd.config.settings import GatewaySettings, QueueSettings
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.gateway.client import (
     GatewayUnreachable,
@@ -19,7 +19,6 @@ from peerd.gateway.client import (
     connect_async,
 )
 from peerd.gateway.puts import QueueCapacities, count_for_capacity
-from peerd.gateway.session import GatewayOptions
 from peerd.store.connection.database import Database
 from tests.gateway.conftest import TOKEN, Serve
 from tests.gateway.gateway_thread import GatewayThread
@@ -127,7 +126,7 @@ def test_all_that_was_sent_without_replies_before_the_end_is_carried_out(serve: 
         connection.socket.sendall(b'{"cmd":"add_job","job":"%b"}' % (b"x" * 50) * 5_000)
         connection.socket.shutdown(socket.SHUT_WR)
         assert connection.receive() is None
-        assert gateway.engine.puts.total == 5_000
+        assert gateway.state.puts.total == 5_000
 
 
 def test_a_message_that_does_not_come_closes_the_connection(serve: Serve) -> None:
@@ -148,7 +147,7 @@ async def test_the_python_client_speaks_tls_and_shows_its_token(database: Databa
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate, key)
     trusting = ssl.create_default_context(cafile=str(certificate))
-    with GatewayThread(database, GatewayOptions(token=TOKEN), tls=serving) as gateway:
+    with GatewayThread(database, GatewaySettings(token=TOKEN), tls=serving) as gateway:
         port = gateway.address[1]
         with connect(port, tls=trusting, token=TOKEN) as client:
             client.add_job("secret")

@@ -245,24 +245,24 @@ def test_statistics_are_printed_as_beanstalkd_prints_them(monkeypatch: pytest.Mo
         b'---\nid: 18446744073709551615\ntube: "mail"\nstate: reserved\npri: 1024\nage: 5\ndelay: 1\nttr: 60\n'
         b"time-left: 55\nfile: 0\nreserves: 1\ntimeouts: 2\nreleases: 3\nburies: 4\nkicks: 5\n"
     )
-    engine = Mock()
-    mail = engine.tubes.get.return_value = Tube("mail")
+    gateway = Mock()
+    mail = gateway.tubes.get.return_value = Tube("mail")
     mail.puts, mail.using, mail.watching, mail.deletes, mail.pauses = 6, 7, 8, 10, 11
-    engine.ready.waiters.count.return_value = 9
-    assert yaml_of(statistics.reply_to_stats_tube(engine, "mail", (COUNTS, TubePause(seconds=12, left=13)))) == (
+    gateway.ready.waiters.count.return_value = 9
+    assert yaml_of(statistics.reply_to_stats_tube(gateway, "mail", (COUNTS, TubePause(seconds=12, left=13)))) == (
         b'---\nname: "mail"\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\n'
         b"current-jobs-delayed: 4\ncurrent-jobs-buried: 5\ntotal-jobs: 6\ncurrent-using: 7\ncurrent-watching: 8\n"
         b"current-waiting: 9\ncmd-delete: 10\ncmd-pause-tube: 11\npause: 12\npause-time-left: 13\n"
     )
-    engine.tubes.get.return_value = None
-    assert b"cmd-delete: 0\n" in statistics.reply_to_stats_tube(engine, "mail", (COUNTS, TubePause(seconds=0, left=0)))
-    engine.tubes.needed.return_value = ["default"]
-    engine.ends.timeouts, engine.puts.total, engine.ready.waiters.total = 7, 8, 13
-    state = Mock(
-        engine=engine, commands=Counter({"cmd-put": 6, None: 99}), connections=10, producers=11, workers=12,
+    gateway.tubes.get.return_value = None
+    assert b"cmd-delete: 0\n" in statistics.reply_to_stats_tube(gateway, "mail", (COUNTS, TubePause(seconds=0, left=0)))
+    gateway.tubes.needed.return_value = ["default"]
+    gateway.ends.timeouts, gateway.puts.total, gateway.ready.waiters.total = 7, 8, 13
+    gateway.configure_mock(
+        commands=Counter({"cmd-put": 6, None: 99}), connections=10, producers=11, workers=12,
         total_connections=14, started_at=0.5, refuses_puts=False, id="00ff00ff00ff00ff",
     )  # fmt: skip
-    state.options.max_job_size = 65535
+    gateway.settings.max_job_size = 65535
     for module, name, value in (
         (os, "getpid", 15), (time, "monotonic", 17.0), (socket, "gethostname", "one"),
         (platform, "uname", Mock(version="#1 SMP", machine="x86_64")),
@@ -270,7 +270,7 @@ def test_statistics_are_printed_as_beanstalkd_prints_them(monkeypatch: pytest.Mo
     ):  # fmt: skip
         monkeypatch.setattr(module, name, Mock(return_value=value))
     with_jobs = ["default", *(f"tube {number}" for number in range(8))]
-    shown = yaml_of(statistics.reply_to_stats(state, (COUNTS, with_jobs)))
+    shown = yaml_of(statistics.reply_to_stats(gateway, (COUNTS, with_jobs)))
     monkeypatch.undo()
     assert shown == (
         b"---\ncurrent-jobs-urgent: 1\ncurrent-jobs-ready: 2\ncurrent-jobs-reserved: 3\ncurrent-jobs-delayed: 4\n"

@@ -39,7 +39,7 @@ REPLIES_TO_ENDS: Final = {
 
 
 def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
-    if session.state.refuses_puts:
+    if session.gateway.refuses_puts:
         session.replies.add(replies.DRAINING)
         return
     text = text_of(command.body)
@@ -55,13 +55,13 @@ def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
     except InvalidTask:  # larger than any task may be
         session.replies.add(replies.JOB_TOO_BIG)
         return
-    waits_for_count = session.engine.puts.capacities.is_unknown(job.queue)
+    waits_for_count = session.gateway.puts.capacities.is_unknown(job.queue)
     reply = session.reply_before_others if waits_for_count else session.reply_later
-    session.engine.puts.put(session.client, job, reply(reply_to_put))
+    session.gateway.puts.put(session.client, job, reply(reply_to_put))
 
 
 def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
-    session.engine.tubes.use(command.tube, previous=session.used)
+    session.gateway.tubes.use(command.tube, previous=session.used)
     session.used = command.tube
     session.replies.add(replies.using(command.tube))
 
@@ -71,44 +71,44 @@ def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
 
 def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
     session.become_worker()
-    session.engine.reserving.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
+    session.gateway.reserving.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
 
 
 def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
     session.become_worker()
     callback = session.reply_to_reserve_later(reply_to_reserve)
-    session.engine.reserving.reserve(session.client, command.timeout, callback)
+    session.gateway.reserving.reserve(session.client, command.timeout, callback)
 
 
 def reserve_job(session: BeanstalkSession, command: commands.ReserveJobCommand) -> None:
     if is_possible(session, command.job_id):
         callback = session.reply_before_others(partial(reply_to_reserve_job, session))
-        session.engine.reserving.reserve_job(session.client, command.job_id, callback)
+        session.gateway.reserving.reserve_job(session.client, command.job_id, callback)
 
 
 def delete(session: BeanstalkSession, command: commands.DeleteCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.ends.delete(session.client, command.job_id, session.reply_later(if_found(replies.DELETED)))
+        session.gateway.ends.delete(session.client, command.job_id, session.reply_later(if_found(replies.DELETED)))
 
 
 def release(session: BeanstalkSession, command: commands.ReleaseCommand) -> None:
     priority = to_task_priority(command.priority)
     callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.ends.release(session.client, command.job_id, callback, priority=priority, delay=command.delay)
+    session.gateway.ends.release(session.client, command.job_id, callback, priority=priority, delay=command.delay)
 
 
 def bury(session: BeanstalkSession, command: commands.BuryCommand) -> None:
     callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.engine.ends.bury(session.client, command.job_id, to_task_priority(command.priority), callback)
+    session.gateway.ends.bury(session.client, command.job_id, to_task_priority(command.priority), callback)
 
 
 def touch(session: BeanstalkSession, command: commands.TouchCommand) -> None:
-    session.engine.reserving.touch(session.client, command.job_id, session.reply_later(if_found(replies.TOUCHED)))
+    session.gateway.reserving.touch(session.client, command.job_id, session.reply_later(if_found(replies.TOUCHED)))
 
 
 def watch(session: BeanstalkSession, command: commands.WatchCommand) -> None:
     if command.tube not in session.watched:
-        session.engine.tubes.watch(command.tube)
+        session.gateway.tubes.watch(command.tube)
         session.watched.append(command.tube)
         session.client.watched = tuple(session.watched)
     session.replies.add(replies.watching(len(session.watched)))
@@ -123,7 +123,7 @@ def ignore(session: BeanstalkSession, command: commands.IgnoreCommand) -> None:
         watched[watched.index(command.tube)] = watched[-1]  # beanstalkd fills the gap with the last one
         watched.pop()
         session.client.watched = tuple(watched)
-        session.engine.tubes.ignore(command.tube)
+        session.gateway.tubes.ignore(command.tube)
     session.replies.add(replies.watching(len(watched)))
 
 
@@ -148,12 +148,12 @@ def peek_buried(session: BeanstalkSession, _: commands.PeekBuriedCommand) -> Non
 
 
 def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
-    session.engine.ready.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
+    session.gateway.ready.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
 
 
 def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:
     if is_possible(session, command.job_id):
-        session.engine.ready.kick_job(
+        session.gateway.ready.kick_job(
             session.client, command.job_id, session.reply_before_others(if_found(replies.KICKED))
         )
 
@@ -164,13 +164,13 @@ def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> N
 
 
 def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
-    make_reply = partial(reply_to_stats_tube, session.engine, command.tube)
-    session.query_before_others(make_reply, read_tube, session.engine.tubes.table_counts, command.tube)
+    make_reply = partial(reply_to_stats_tube, session.gateway, command.tube)
+    session.query_before_others(make_reply, read_tube, session.gateway.tubes.table_counts, command.tube)
 
 
 def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
-    make_reply = partial(reply_to_stats, session.state)
-    session.query_before_others(make_reply, read_server, session.engine.tubes.table_counts)
+    make_reply = partial(reply_to_stats, session.gateway)
+    session.query_before_others(make_reply, read_server, session.gateway.tubes.table_counts)
 
 
 def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
@@ -190,7 +190,7 @@ def quit_(session: BeanstalkSession, _: commands.QuitCommand) -> None:
 
 
 def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) -> None:
-    session.engine.tubes.pause(
+    session.gateway.tubes.pause(
         session.client, command.tube, command.seconds, session.reply_later(if_found(replies.PAUSED))
     )
 
@@ -199,7 +199,7 @@ def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) ->
 
 
 def auth(session: BeanstalkSession, command: commands.AuthCommand) -> None:
-    if session.state.is_token(command.token):
+    if session.gateway.is_token(command.token):
         session.parser.authorize()
         session.replies.add(replies.AUTHORIZED)
     else:
@@ -287,7 +287,7 @@ def reply_to_reserve_job(session: BeanstalkSession, result: Reservation | None) 
 
 
 def reply_to_list_tubes(session: BeanstalkSession, with_jobs: list[str]) -> bytes:
-    return replies.ok(tube_list(dict.fromkeys([*session.engine.tubes.needed(), *with_jobs])))
+    return replies.ok(tube_list(dict.fromkeys([*session.gateway.tubes.needed(), *with_jobs])))
 
 
 def reply_to_peek(found: tuple[int, bytes] | None) -> bytes:

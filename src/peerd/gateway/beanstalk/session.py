@@ -31,8 +31,9 @@ from peerd.gateway.beanstalk.commands import (
     counter_of,
 )
 from peerd.gateway.beanstalk.parser import CommandParser
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.group_commit import OperationFailed
-from peerd.gateway.session import ClientConnection, GatewayState, MakeReply, Place, Session
+from peerd.gateway.session import ClientConnection, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE
 
 PUT_COUNTER: Final = COUNTERS[PutCommand]
@@ -52,7 +53,7 @@ class BeanstalkSession(Session):
 
     Args:
         handlers: the function of each command.
-        state: of the process.
+        gateway: of the process.
         connection: sends the replies.
     """
 
@@ -68,21 +69,21 @@ class BeanstalkSession(Session):
         "watched",
     )
 
-    def __init__(self, handlers: Handlers, state: GatewayState, connection: ClientConnection) -> None:
-        super().__init__(state, connection)
-        self.parser = CommandParser(state.options.max_job_size, require_auth=state.options.token is not None)
+    def __init__(self, handlers: Handlers, gateway: Gateway, connection: ClientConnection) -> None:
+        super().__init__(gateway, connection)
+        self.parser = CommandParser(gateway.settings.max_job_size, require_auth=gateway.settings.token is not None)
         self.used = DEFAULT_TUBE
         self.watched = [DEFAULT_TUBE]
         self._handlers = handlers
-        self._most_reserving = self.account.most_jobs(state.options.max_job_size)
+        self._most_reserving = self.account.most_jobs(gateway.settings.max_job_size)
         self._held: Command | None = None
         """A command that waits for the reserves before it."""
         self._reserving = 0
         self._has_counted_put = False
         """The put whose body is on its way is among the counted commands."""
         self._is_executing = False
-        self.engine.tubes.use(DEFAULT_TUBE)
-        self.engine.tubes.watch(DEFAULT_TUBE)
+        self.gateway.tubes.use(DEFAULT_TUBE)
+        self.gateway.tubes.watch(DEFAULT_TUBE)
 
     # ---------------------------------------------------------------- the connection
 
@@ -123,14 +124,14 @@ class BeanstalkSession(Session):
 
     def end_of_input(self) -> None:
         """The client sends nothing more: a reserve that waits has timed out."""
-        self.engine.reserving.end_waits(self.client)
+        self.gateway.reserving.end_waits(self.client)
 
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
         super().closed()
-        self.engine.tubes.stop_using(self.used)
+        self.gateway.tubes.stop_using(self.used)
         for tube in self.watched:
-            self.engine.tubes.ignore(tube)
+            self.gateway.tubes.ignore(tube)
 
     # ---------------------------------------------------------------- commands and replies
 
@@ -171,14 +172,14 @@ class BeanstalkSession(Session):
         if not self.replies:
             return False
         if isinstance(command, UseCommand | WatchCommand):  # an earlier command may delete the last job of the tube
-            return self.engine.tubes.depends_on_jobs(command.tube)
+            return self.gateway.tubes.depends_on_jobs(command.tube)
         return kind in OF_THE_MOMENT
 
     def _size_of_job(self, command: Command) -> int:
         """The size of the job that a command has, or the largest that it may be answered with."""
         if isinstance(command, PutCommand):
             return len(command.body)
-        return self.state.options.max_job_size if type(command) in ANSWERED_WITH_JOB else 0
+        return self.gateway.settings.max_job_size if type(command) in ANSWERED_WITH_JOB else 0
 
     def _count(self, command: Command) -> None:
         counter = counter_of(command)
@@ -188,13 +189,13 @@ class BeanstalkSession(Session):
             if self._has_counted_put:
                 self._has_counted_put = False
                 return
-        self.state.commands[counter] += 1
+        self.gateway.commands[counter] += 1
 
     def _count_begun_put(self) -> None:
         """Count a put by its line, as beanstalkd does, while its body is on its way."""
         if self.parser.is_within_body and not self._has_counted_put:
             self._has_counted_put = True
-            self.state.commands[PUT_COUNTER] += 1
+            self.gateway.commands[PUT_COUNTER] += 1
             if self.parser.is_keeping_body:
                 self.become_producer()
 

@@ -18,8 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.gateway.beanstalk import VERSION, replies
 from peerd.gateway.beanstalk.commands import COUNTERS, to_client_priority
-from peerd.gateway.engine import Engine
-from peerd.gateway.session import GatewayState
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.tubes import TableCounts, Tube
 from peerd.store import jobs
 from peerd.store.jobs.types import JobStatistics, TubeCounts, TubePause
@@ -69,10 +68,10 @@ def reply_to_stats_job(found: JobStatistics | None) -> bytes:
     return replies.ok(_yaml(values))
 
 
-def reply_to_stats_tube(engine: Engine, name: str, found: tuple[TubeCounts, TubePause]) -> bytes:
+def reply_to_stats_tube(gateway: Gateway, name: str, found: tuple[TubeCounts, TubePause]) -> bytes:
     """The reply to stats-tube; a tube without jobs that no connection needs is not found."""
     counts, pause = found
-    tube = engine.tubes.get(name)
+    tube = gateway.tubes.get(name)
     has_jobs = bool(counts.ready or counts.reserved or counts.delayed or counts.buried)
     if not has_jobs and (tube is None or not tube.is_needed):
         return replies.NOT_FOUND
@@ -83,7 +82,7 @@ def reply_to_stats_tube(engine: Engine, name: str, found: tuple[TubeCounts, Tube
         "total-jobs": tube.puts,
         "current-using": tube.using,
         "current-watching": tube.watching,
-        "current-waiting": engine.ready.waiters.count(name),
+        "current-waiting": gateway.ready.waiters.count(name),
         "cmd-delete": tube.deletes,
         "cmd-pause-tube": tube.pauses,
         "pause": pause.seconds,
@@ -92,30 +91,30 @@ def reply_to_stats_tube(engine: Engine, name: str, found: tuple[TubeCounts, Tube
     return replies.ok(_yaml(values))
 
 
-def reply_to_stats(state: GatewayState, found: tuple[TubeCounts, list[str]]) -> bytes:
+def reply_to_stats(gateway: Gateway, found: tuple[TubeCounts, list[str]]) -> bytes:
     """The reply to stats."""
     counts, with_jobs = found
-    engine, usage, system = state.engine, resource.getrusage(resource.RUSAGE_SELF), platform.uname()
+    usage, system = resource.getrusage(resource.RUSAGE_SELF), platform.uname()
     values: dict[str, Statistic] = {
         **_numbers(counts),
-        **{name: state.commands[name] for name in COUNTERS.values()},
-        "job-timeouts": engine.ends.timeouts,
-        "total-jobs": engine.puts.total,
-        "max-job-size": state.options.max_job_size,
-        "current-tubes": len({*engine.tubes.needed(), *with_jobs}),
-        "current-connections": state.connections,
-        "current-producers": state.producers,
-        "current-workers": state.workers,
-        "current-waiting": engine.ready.waiters.total,
-        "total-connections": state.total_connections,
+        **{name: gateway.commands[name] for name in COUNTERS.values()},
+        "job-timeouts": gateway.ends.timeouts,
+        "total-jobs": gateway.puts.total,
+        "max-job-size": gateway.settings.max_job_size,
+        "current-tubes": len({*gateway.tubes.needed(), *with_jobs}),
+        "current-connections": gateway.connections,
+        "current-producers": gateway.producers,
+        "current-workers": gateway.workers,
+        "current-waiting": gateway.ready.waiters.total,
+        "total-connections": gateway.total_connections,
         "pid": os.getpid(),
         "version": VERSION,
         "rusage-utime": usage.ru_utime,
         "rusage-stime": usage.ru_stime,
-        "uptime": int(time.monotonic() - state.started_at),
+        "uptime": int(time.monotonic() - gateway.started_at),
         **dict.fromkeys(LOG_KEYS, 0),
-        "draining": state.refuses_puts,
-        "id": state.id,
+        "draining": gateway.refuses_puts,
+        "id": gateway.id,
         "hostname": socket.gethostname(),
         "os": system.version,
         "platform": system.machine,

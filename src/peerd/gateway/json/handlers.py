@@ -37,10 +37,10 @@ DEFAULT_REASON: Final = "no reason given"
 
 def add_job(session: JsonSession, message: AddJob) -> None:
     session.become_producer()
-    if session.state.refuses_puts:
+    if session.gateway.refuses_puts:
         session.refuse(message, ErrorCode.DRAINING, "this gateway takes no new jobs, because it is about to stop")
         return
-    size, most = len(bytes(message.job)), session.state.options.max_job_size
+    size, most = len(bytes(message.job)), session.gateway.settings.max_job_size
     if size > most:
         session.refuse(message, ErrorCode.TOO_BIG, f"the job has {size} bytes; at most {most} are taken")
         return
@@ -49,9 +49,9 @@ def add_job(session: JsonSession, message: AddJob) -> None:
     except InvalidTask as error:
         session.refuse(message, ErrorCode.INVALID, str(error))
         return
-    waits_for_count = session.engine.puts.capacities.is_unknown(job.queue)
+    waits_for_count = session.gateway.puts.capacities.is_unknown(job.queue)
     reply = session.reply_before_others if waits_for_count else session.reply_later
-    session.engine.puts.put(session.client, job, reply(partial(reply_to_add_job, message)))
+    session.gateway.puts.put(session.client, job, reply(partial(reply_to_add_job, message)))
 
 
 def notify(session: JsonSession, message: NotifyDone) -> None:
@@ -60,9 +60,9 @@ def notify(session: JsonSession, message: NotifyDone) -> None:
         return
     callback = session.reply_later(partial(reply_to_held, message))
     if (result := message.result_text) is None:
-        session.engine.ends.delete(session.client, held.job.id, callback)
+        session.gateway.ends.delete(session.client, held.job.id, callback)
     else:
-        session.engine.ends.end(session.client, held, outcomes.complete_held, (result,), callback)
+        session.gateway.ends.end(session.client, held, outcomes.complete_held, (result,), callback)
 
 
 def touch(session: JsonSession, message: TouchJob) -> None:
@@ -70,10 +70,10 @@ def touch(session: JsonSession, message: TouchJob) -> None:
     if held is None:
         return
     callback = session.reply_later(partial(reply_to_held, message))
-    session.engine.reserving.touch(session.client, held.job.id, callback)
+    session.gateway.reserving.touch(session.client, held.job.id, callback)
     if message.progress is not None:
         report = HeldCall(held.claim, outcomes.report_held, (message.progress, message.note))
-        session.engine.operations.submit(session.client, report, ignore)
+        session.gateway.operations.submit(session.client, report, ignore)
 
 
 def fail(session: JsonSession, message: FailJob) -> None:
@@ -81,18 +81,18 @@ def fail(session: JsonSession, message: FailJob) -> None:
     if held is not None:
         callback = session.reply_later(partial(reply_to_held, message))
         arguments = (message.reason or DEFAULT_REASON, message.retry)
-        session.engine.ends.end(session.client, held, outcomes.fail_held, arguments, callback)
+        session.gateway.ends.end(session.client, held, outcomes.fail_held, arguments, callback)
 
 
 def release(session: JsonSession, message: ReleaseJob) -> None:
     held = find_held(session, message)
     if held is not None:
         callback = session.reply_later(partial(reply_to_held, message))
-        session.engine.ends.release(session.client, held.job.id, callback, delay=message.delay or 0)
+        session.gateway.ends.release(session.client, held.job.id, callback, delay=message.delay or 0)
 
 
 def auth(session: JsonSession, message: ShowToken) -> None:
-    if session.state.is_token(message.token.encode()):
+    if session.gateway.is_token(message.token.encode()):
         session.authorize()
         session.replies.add(replies.confirmation(message.id))
     else:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.domain.task import SPAN_LIMIT
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.json import replies
 from peerd.gateway.json.messages import (
     ErrorCode,
@@ -26,7 +27,7 @@ from peerd.gateway.json.messages import (
 )
 from peerd.gateway.json.parser import MessageParser
 from peerd.gateway.reply_memory import COMMAND
-from peerd.gateway.session import ClientConnection, GatewayState, MakeReply, Place, Session
+from peerd.gateway.session import ClientConnection, MakeReply, Place, Session
 from peerd.gateway.waiting import Reservation, ReserveEnd
 
 MAX_WAITING: Final = 100
@@ -58,7 +59,7 @@ class JsonSession(Session):
 
     Args:
         handlers: the function of each message but get_job.
-        state: of the process.
+        gateway: of the process.
         connection: sends the replies.
     """
 
@@ -76,12 +77,12 @@ class JsonSession(Session):
         "_waiting",
     )
 
-    def __init__(self, handlers: Handlers, state: GatewayState, connection: ClientConnection) -> None:
-        super().__init__(state, connection)
+    def __init__(self, handlers: Handlers, gateway: Gateway, connection: ClientConnection) -> None:
+        super().__init__(gateway, connection)
         self._handlers = handlers
-        self._parser = MessageParser(state.options.max_job_size)
+        self._parser = MessageParser(gateway.settings.max_job_size)
         self._loop = asyncio.get_running_loop()
-        self._is_authorized = state.options.token is None
+        self._is_authorized = gateway.settings.token is None
         self._held: Message | RefusedMessage | None = None
         """A message that waits for the get_jobs before it."""
         self._attempting = 0
@@ -90,7 +91,7 @@ class JsonSession(Session):
         """Whether the one that is attempted may wait."""
         self._waiting: deque[WaitingGetJob] = deque()
         self._is_waiting = False
-        """Whether the engine waits for the first of them."""
+        """Whether the gateway waits for the first of them."""
         self._has_input_ended = self._is_continuing = False
 
     # ---------------------------------------------------------------- the connection
@@ -132,7 +133,7 @@ class JsonSession(Session):
         for waiting in self._waiting:
             waiting.until = 0.0
         if self._is_waiting:
-            self.engine.reserving.end_waits(self.client)
+            self.gateway.reserving.end_waits(self.client)
 
     def closed(self) -> None:
         """The connection has ended: release what it holds."""
@@ -154,7 +155,7 @@ class JsonSession(Session):
                 self._held = message
                 return
             takes_job = isinstance(message, GetJob)
-            self.command_size = self.state.options.max_job_size if takes_job else self._parser.last_size
+            self.command_size = self.gateway.settings.max_job_size if takes_job else self._parser.last_size
             if self.command_size > COMMAND and not self.account.has_room(self.command_size):
                 self._held, self.is_behind = message, True
                 return
@@ -203,7 +204,7 @@ class JsonSession(Session):
             self._continue_soon()
 
     def _continue_soon(self) -> None:
-        """Go on when the engine has delivered all results: it must not be asked for a job while it delivers one."""
+        """Go on when the gateway has delivered all results: it must not be asked for a job while it delivers one."""
         if not self._is_continuing:
             self._is_continuing = True
             self._loop.call_soon(self._continue)
@@ -240,7 +241,7 @@ class JsonSession(Session):
         self._attempting += 1
         self._may_put_aside = bool(waiting.message.wait)
         self.client.watched = waiting.message.wanted
-        self.engine.reserving.reserve(self.client, 0.0, partial(self._attempted, self._reserve_place(), waiting))
+        self.gateway.reserving.reserve(self.client, 0.0, partial(self._attempted, self._reserve_place(), waiting))
 
     def _attempted(self, place: Any, waiting: WaitingGetJob, result: Reservation | ReserveEnd) -> None:
         self._attempting -= 1
@@ -252,13 +253,13 @@ class JsonSession(Session):
         self._continue_soon()
 
     def _wait_for_next(self) -> None:
-        """Let the engine wait for the first of the get_jobs that were put aside."""
+        """Let the gateway wait for the first of the get_jobs that were put aside."""
         if self._waiting and not (self._is_waiting or self._attempting or self._is_ended):
             first = self._waiting[0]
             self._is_waiting = True
             self.client.watched = first.message.wanted
             left = max(first.until - self._loop.time(), 0.0)
-            self.engine.reserving.reserve(self.client, left, self._waited)
+            self.gateway.reserving.reserve(self.client, left, self._waited)
 
     def _waited(self, result: Reservation | ReserveEnd) -> None:
         self._is_waiting = False

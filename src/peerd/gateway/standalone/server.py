@@ -1,4 +1,4 @@
-"""The life of `peerd-beanstalkd` after its start: tables, node, engine and server, until a signal stops it.
+"""The life of `peerd-beanstalkd` after its start: tables, node, gateway and server, until a signal stops it.
 
 It is a node to the tables, with rows in ``nodes`` and ``processes``, and their heartbeats. No other server opens the
 file, because its folder is locked. So at a start all earlier processes of the node have ended, and what they had
@@ -18,10 +18,10 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd import __version__
-from peerd.gateway.engine import Engine, EngineOptions
+from peerd.config.settings import GatewaySettings
+from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
-from peerd.gateway.session import GatewayOptions, GatewayState
 from peerd.gateway.standalone.database_file import JobFolder, StandaloneDatabase
 from peerd.gateway.standalone.start import PROGRAM, Flags
 from peerd.runtime.observability.events import ComponentFailed, EventBus
@@ -130,12 +130,14 @@ class StandaloneServer:
     async def _open(self, sockets: Sequence[socket.socket]) -> None:
         require_current_schema(self._database)
         holder = self._database.run(self._node.register, DEFAULT_TTR)
-        options = EngineOptions(poll_every=POLL_EVERY, is_alone=True)
         outages = OutageTracker(self._events, asyncio.get_running_loop().time)
-        self._engine = Engine(self._database, holder, options, lambda _: None, self._events, outages)
-        self._engine.start()
-        self._state = GatewayState(self._engine, gateway_options(self._flags))
-        self._server = GatewayServer(self._state, self._events)
+        settings = gateway_settings(self._flags)
+        self._gateway = Gateway(
+            self._database, holder, settings, {}, lambda _: None, self._events, outages, is_alone=True
+        )
+        self._gateway.poll_every = POLL_EVERY
+        self._gateway.start()
+        self._server = GatewayServer(self._gateway, self._events)
         self._server.start(sockets)
 
     async def _close(self) -> None:
@@ -147,16 +149,16 @@ class StandaloneServer:
         await self._server.drain(0.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_WITHIN):
-                await self._engine.finish()
-        self._engine.close()
+                await self._gateway.finish()
+        self._gateway.close()
         await asyncio.to_thread(self._database.run, self._node.deregister)
 
     async def _poll(self) -> None:
-        await self._engine.poll_for_waiters()
+        await self._gateway.poll_for_waiters()
 
     async def _follow(self, drain: asyncio.Event) -> None:
         await drain.wait()
-        self._state.refuses_puts = True
+        self._gateway.refuses_puts = True
 
     async def _perform_duties(self) -> None:
         while True:
@@ -172,12 +174,11 @@ class StandaloneServer:
         self._events.emit(ComponentFailed(component=component, error=described, again_in=DUTIES_EVERY))
 
 
-def gateway_options(flags: Flags) -> GatewayOptions:
+def gateway_settings(flags: Flags) -> GatewaySettings:
     """The limits of the server, with beanstalkd's protocol alone."""
-    return GatewayOptions(
+    return GatewaySettings(
         protocols=("beanstalk",),
         max_job_size=flags.max_job_size,
-        max_buffered=max(1_048_576, 2 * flags.max_job_size),
         max_buffered_total=max(268_435_456, 4 * flags.max_job_size),
         head_timeout=UNFINISHED_COMMAND,
         body_timeout=UNFINISHED_COMMAND,
