@@ -337,7 +337,7 @@ class OperationQueue:
         self.request_batch(1)
 
     def submit_last(self, operation: JobOperation, callback: Callback) -> None:
-        """Have an operation executed after all others so far, whoever has submitted them."""
+        """Have an operation executed after all others so far, of all clients."""
         self.open_batch.add_last(operation, callback)
         self.request_batch()
 

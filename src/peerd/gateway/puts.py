@@ -100,7 +100,7 @@ class QueueCapacities:
         self._valid_until: dict[str, float] = {}
         self._no_count_before: dict[str, float] = {}
         self._pending_ends = 0
-        """Operations of this process, each of which may end a job of any queue."""
+        """Operations of this process that may each end a job of any queue."""
 
     def most(self, queue: str) -> int | None:
         """The limit of a queue."""
@@ -163,7 +163,7 @@ def count_for_capacity(connection: Connection, queue: str, most: int) -> tuple[i
 
 
 def wait_for_ends(_: Connection) -> None:
-    """The same place among the operations as a count, without one: those before it are written."""
+    """Do nothing, at the place of a count among the operations: those before it are written then."""
 
 
 # ---------------------------------------------------------------- puts

@@ -180,9 +180,9 @@ class ReservationEnds:
         self._release(self, job.queue, release, partial(self._returned, job.queue))
 
     def return_claim(self, claim: ClaimId) -> None:
-        """Release a reservation of which the memory knows nothing.
+        """Release a reservation that only the table has.
 
-        Its client may have ended it, by an operation that is not executed yet: that one goes first.
+        A client may have ended it, by an operation that is not executed yet: that one goes first.
         """
         release = Release(claim=claim, priority=None, delay=None, counts=None)
         self._operations.submit_last(ReleaseHeld(release), ignore)
@@ -229,7 +229,7 @@ def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -
 
 
 def ignore(_: object) -> None:
-    """For operations whose result does not matter: the table is right whatever it is."""
+    """Do nothing with the result of an operation: the table is right after each."""
 
 
 # ---------------------------------------------------------------- reservations that only the table or the memory has

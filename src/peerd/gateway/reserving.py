@@ -78,7 +78,7 @@ class Reserving:
 
         Args:
             client: it may have unanswered reserves; they are answered in their order.
-            timeout: seconds to wait at the most; None is for ever.
+            timeout: seconds to wait at the most; None is without end.
             callback: called with the reservation, or with how the reserve ended.
         """
         if not client.wants:

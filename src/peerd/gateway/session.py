@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol
 
+from peerd.domain.task import NewTask
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import StoreQuery
 from peerd.gateway.reply_memory import COMMAND, ReplyAccount
@@ -112,6 +113,7 @@ class Session(ABC):
         "client",
         "command_size",
         "gateway",
+        "is_authorized",
         "is_behind",
         "is_producer",
         "is_suspended",
@@ -123,6 +125,8 @@ class Session(ABC):
         self.gateway = gateway
         self.replies = RepliesInOrder(connection.send, connection.account)
         self.account = connection.account
+        self.is_authorized = gateway.settings.token is None
+        """The client has shown its token, or needs none."""
         self.is_suspended = False
         """The client reads too slowly, so no more of its commands are executed."""
         self.is_behind = False
@@ -143,11 +147,6 @@ class Session(ABC):
     @abstractmethod
     def buffered(self) -> int:
         """Bytes of commands that were not executed yet."""
-
-    @property
-    @abstractmethod
-    def is_authorized(self) -> bool:
-        """Whether the client has shown its token, or needs none."""
 
     @property
     @abstractmethod
@@ -199,6 +198,10 @@ class Session(ABC):
         self.gateway.producers -= self.is_producer
         self.gateway.workers -= self.is_worker
 
+    def authorize(self) -> None:
+        """Execute all commands from now on."""
+        self.is_authorized = True
+
     def become_producer(self) -> None:
         """Count the connection as one that puts jobs, as beanstalkd does."""
         self.gateway.producers += not self.is_producer
@@ -219,6 +222,12 @@ class Session(ABC):
         """A callback that gives the next reply, before which no other command can be executed."""
         self._is_blocked = True
         return partial(self._blocking_answered, self._reserve_place(), make_reply)
+
+    def put(self, job: NewTask, make_reply: MakeReply) -> None:
+        """Insert a job; what follows waits for the reply if it depends on a count of the queue."""
+        waits_for_count = self.gateway.puts.capacities.is_unknown(job.queue)
+        reply = self.reply_before_others if waits_for_count else self.reply_later
+        self.gateway.puts.put(self.client, job, reply(make_reply))
 
     def query(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
         """Read from the store, and reply with what a function makes of the result."""

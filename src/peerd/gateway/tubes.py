@@ -24,7 +24,7 @@ from peerd.store.jobs.types import TubeCounts
 
 DEFAULT_TUBE: Final = "default"
 MAX_TUBES_CHECKED: Final = 100
-"""Tubes without connections of which it is found out once a minute whether they have jobs."""
+"""Tubes without connections that are checked for jobs once a minute."""
 
 FEW: Final = 1000
 """Jobs whose count is made each time."""

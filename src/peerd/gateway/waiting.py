@@ -81,12 +81,12 @@ class QueueClient:
         self.waits_until = FOREVER
         """When the first of its reserves times out, by the event loop's clock."""
         self.number = 0
-        """Its place among the waiting clients: the lowest waits longest; 0 while it waits for nothing."""
+        """The place among the waiting clients: the lowest waits longest; 0 for a client that does not wait."""
         self.attempts = 0
         """How many attempts to get what it wants are in the batch that is being executed."""
         self.is_open = True
         self.waits_no_more = False
-        """It sends nothing more: its reserves end at once, with a job or without."""
+        """The client sends nothing more: its reserves end at once, with a job or without."""
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = FOREVER
 

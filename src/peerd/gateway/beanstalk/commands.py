@@ -232,7 +232,7 @@ LEAST_URGENT: Final = 2**32 - 1
 
 
 def to_task_priority(priority: int) -> int:
-    """The priority of a task, from that of a client.
+    """The priority of a task that a client's priority becomes.
 
     >>> to_task_priority(65_536), to_task_priority(0)
     (0, 65536)
@@ -241,7 +241,7 @@ def to_task_priority(priority: int) -> int:
 
 
 def to_client_priority(priority: int) -> int:
-    """The priority that clients see, from that of a task, which may be more urgent than any of theirs.
+    """The priority that clients see of a task; a task may be more urgent than any job of theirs.
 
     >>> to_client_priority(0), to_client_priority(10**6)
     (65536, 0)

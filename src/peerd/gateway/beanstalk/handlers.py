@@ -55,9 +55,7 @@ def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
     except InvalidTask:  # larger than any task may be
         session.replies.add(replies.JOB_TOO_BIG)
         return
-    waits_for_count = session.gateway.puts.capacities.is_unknown(job.queue)
-    reply = session.reply_before_others if waits_for_count else session.reply_later
-    session.gateway.puts.put(session.client, job, reply(reply_to_put))
+    session.put(job, reply_to_put)
 
 
 def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
@@ -200,7 +198,7 @@ def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) ->
 
 def auth(session: BeanstalkSession, command: commands.AuthCommand) -> None:
     if session.gateway.is_token(command.token):
-        session.parser.authorize()
+        session.authorize()
         session.replies.add(replies.AUTHORIZED)
     else:
         session.replies.add(replies.UNAUTHORIZED)

@@ -1,4 +1,4 @@
-"""The parser of beanstalkd's protocol: bytes in whatever pieces they arrive, commands in their order.
+"""The parser of beanstalkd's protocol: bytes in any pieces become commands in their order.
 
 A line ends with CRLF and nothing else, and is at most 224 bytes long with it; a longer one is discarded up to its CRLF.
 The line of a put is followed by its body, as many bytes as it says, and CRLF. If these two bytes are others, the put is
@@ -82,11 +82,6 @@ class CommandParser:
         self._chunks: list[bytes] = []
         self._missing = 0
         self._refusal = _TOO_BIG
-
-    @property
-    def is_authorized(self) -> bool:
-        """Whether commands are taken."""
-        return not self._locked
 
     def authorize(self) -> None:
         """Permit all commands from the next one on."""

@@ -1,7 +1,7 @@
 """The replies to stats, stats-job and stats-tube: what the table knows and this process has counted, as YAML.
 
-The YAML is what beanstalkd 1.13 prints, byte for byte. It writes its keys in one order, that of the values here, and
-texts of unknown content in quotes; clients parse it by hand.
+The YAML is what beanstalkd 1.13 prints, byte for byte. beanstalkd writes its keys in one order, in which the
+values stand here, and texts of unknown content in quotes; clients parse it by hand.
 """
 
 from __future__ import annotations

@@ -68,8 +68,8 @@ async def connect_async(
 class AsyncJobClient:
     """A connection to a gateway, which `connect_async` makes.
 
-    Many tasks of one event loop may use it at once: their messages are sent without waiting for each other, but for
-    get_job, of which one at a time is sent. A call that is cancelled leaves the connection as it is; a job that comes
+    Many tasks of one event loop may use it at once: their messages are sent without waiting for each other, but
+    only one get_job at a time is sent. A call that is cancelled leaves the connection as it is; a job that comes
     for it nevertheless is released.
     """
 

@@ -1,4 +1,4 @@
-"""The messages of a client's stream, in whatever pieces it comes. Bytes in, messages out; no input or output here.
+"""The messages of a client's stream, which may come in any pieces. Bytes in, messages out; no input or output here.
 
 The scanner finds the end of a JSON object and examines each byte once, however the pieces are cut. It knows strings,
 escapes and brackets, and which bytes can occur outside of strings; it does not check the grammar, which is left to the
@@ -62,7 +62,7 @@ class MessageParser:
         self._dropped = 0
         """Bytes of that message that are not in the buffer any more."""
         self._head = b""
-        """Its first bytes, if some were dropped."""
+        """The first bytes of that message, if some were dropped."""
         self._has_failed = False
         self.last_size = 0
         """Bytes of the message that was taken last."""
@@ -88,7 +88,7 @@ class MessageParser:
             yield message
 
     def next_message(self) -> Message | RefusedMessage | None:
-        """The next message that is complete; None if there is none, and for ever after one that is `malformed`."""
+        """The next message that is complete; None if there is none, and always after one that is `malformed`."""
         if self._has_failed:
             return None
         try:
@@ -240,7 +240,7 @@ _SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 
 
 class NotJson(ValueError):
-    """The bytes cannot be the text of a JSON object, whatever comes behind them."""
+    """The bytes do not begin the text of any JSON object."""
 
 
 class ObjectScanner:
@@ -290,7 +290,7 @@ class ObjectScanner:
         byte = data[found.start()]
         self._position = found.end()
         if byte == 0x5C:
-            self._position += 1  # whatever is escaped ends no string; it may not have come yet
+            self._position += 1  # an escaped byte ends no string; it may not have come yet
         elif byte == 0x22:
             self._in_string = False
         else:

@@ -68,7 +68,6 @@ class JsonSession(Session):
         "_handlers",
         "_has_input_ended",
         "_held",
-        "_is_authorized",
         "_is_continuing",
         "_is_waiting",
         "_loop",
@@ -82,7 +81,6 @@ class JsonSession(Session):
         self._handlers = handlers
         self._parser = MessageParser(gateway.settings.max_job_size)
         self._loop = asyncio.get_running_loop()
-        self._is_authorized = gateway.settings.token is None
         self._held: Message | RefusedMessage | None = None
         """A message that waits for the get_jobs before it."""
         self._attempting = 0
@@ -104,12 +102,12 @@ class JsonSession(Session):
     @property
     def is_within_line(self) -> bool:
         """Whether the client has yet to show its token."""
-        return not self._is_authorized
+        return not self.is_authorized
 
     @property
     def is_within_body(self) -> bool:
         """Whether a message has begun that is not whole."""
-        return self._is_authorized and self._parser.is_within_message
+        return self.is_authorized and self._parser.is_within_message
 
     @property
     def is_answered(self) -> bool:
@@ -164,11 +162,11 @@ class JsonSession(Session):
 
     def _carry_out(self, message: Message | RefusedMessage) -> None:
         if isinstance(message, RefusedMessage):
-            if self._is_authorized or message.code.closes:
+            if self.is_authorized or message.code.closes:
                 self._refuse(message.code, message.problem, message.cmd, message.id)
             else:
                 self._require_token(message.cmd, message.id)
-        elif not (self._is_authorized or isinstance(message, ShowToken)):
+        elif not (self.is_authorized or isinstance(message, ShowToken)):
             self._require_token(command_of(message), message.id)
         elif isinstance(message, GetJob):
             self._get_job(message)
@@ -177,15 +175,6 @@ class JsonSession(Session):
 
     def _require_token(self, cmd: str | None, message_id: int | str | None) -> None:
         self._refuse(ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first", cmd, message_id)
-
-    @property
-    def is_authorized(self) -> bool:
-        """Whether the client has shown its token, or needs none."""
-        return self._is_authorized
-
-    def authorize(self) -> None:
-        """Carry out all messages from now on."""
-        self._is_authorized = True
 
     def refuse(self, message: JsonMessage, code: ErrorCode, problem: str) -> None:
         """Reply with an error, which may end the connection."""
@@ -197,9 +186,8 @@ class JsonSession(Session):
             self.end()
 
     def _answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
-        self.replies.fill(
-            place, make_reply(result)
-        )  # an empty reply, too, lets the connection see what is buffered still
+        # an empty reply, too, lets the connection see what is buffered still
+        self.replies.fill(place, make_reply(result))
         if self._held is not None or self._parser.buffered or self._has_input_ended:
             self._continue_soon()
 

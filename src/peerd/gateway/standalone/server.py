@@ -86,7 +86,7 @@ DEFAULT_TTR: Final = 60
 FINISH_WITHIN: Final = 3.0
 """Seconds that the release of the last reservations may take."""
 UNFINISHED_COMMAND: Final = 600.0
-"""Seconds for a command that has begun; beanstalkd itself waits for ever."""
+"""Seconds for a command that has begun; beanstalkd itself waits without end."""
 
 Maintain = Callable[[Database], None]
 """Keeps the tables healthy; it is called every `DUTIES_EVERY` seconds."""
