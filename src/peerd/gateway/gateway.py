@@ -114,10 +114,6 @@ class Gateway:
         token = self.settings.token
         return token is None or hmac.compare_digest(given, token.encode())
 
-    def on_ring(self, queues: Sequence[str]) -> None:
-        """Let waiting clients attempt: jobs may be ready in these queues, or in any if none is named."""
-        self.ready.on_ring(queues)
-
     async def poll_for_waiters(self) -> None:
         """Let waiting clients attempt now and then, though rings were lost; it does not return."""
         while True:

@@ -36,6 +36,10 @@ REST: Final = 4.0
 """How many times as long as a slow batch took: the event loop waits for a slow disk a fifth of its time at the most."""
 
 Callback = Callable[[Any], None]
+LARGE: Final = 8
+"""Operations of a batch after which the next one waits."""
+MAX_WAIT: Final = 0.25
+"""The next batch waits at the most for this part of the time that the one before took."""
 
 
 class OperationFailed:
@@ -271,12 +275,6 @@ class Outbox:
         senders, self._senders = self._senders, []
         for send in senders:
             send()
-
-
-LARGE: Final = 8
-"""Answers of a batch after which the next one waits."""
-MAX_WAIT: Final = 0.25
-"""Part of the time which a batch took, for which the next one waits at the most."""
 
 
 class Attempts(Protocol):

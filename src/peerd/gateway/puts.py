@@ -31,6 +31,10 @@ from peerd.store import jobs
 from peerd.store.enqueue.enqueue import Enqueued
 
 NO_OPTIONS: Final = QueueSettings()
+VALID_FOR: Final = 1.0
+"""Seconds for which a count is used while there is room."""
+LEAST_PAUSE: Final = 10.0
+"""Least time between two counts, as a multiple of the time that one has taken."""
 
 
 class QueueOptions:
@@ -56,12 +60,6 @@ class QueueOptions:
 
 
 # ---------------------------------------------------------------- capacity
-
-
-VALID_FOR: Final = 1.0
-"""Seconds for which a count is used while there is room."""
-LEAST_PAUSE: Final = 10.0
-"""Least time between two counts, as a multiple of the time that one has taken."""
 
 
 class Admission(Enum):

@@ -30,6 +30,10 @@ from peerd.store.outcomes.recording import ClaimId, claims_of_process
 
 SOONEST_STAGING: Final = 0.001
 """Seconds after which a failed job is staged for its next attempt, if that is due at once."""
+RECONCILE_EVERY: Final = 60.0
+"""Seconds between two comparisons."""
+RECONCILE_AFTER_FAILURE: Final = 1.0
+"""Seconds from a failed batch to the next comparison."""
 
 
 class Ending(Enum):
@@ -233,12 +237,6 @@ def ignore(_: object) -> None:
 
 
 # ---------------------------------------------------------------- reservations that only the table or the memory has
-
-
-RECONCILE_EVERY: Final = 60.0
-"""Seconds between two comparisons."""
-RECONCILE_AFTER_FAILURE: Final = 1.0
-"""Seconds from a failed batch to the next comparison."""
 
 
 class Reconciliation:

@@ -138,7 +138,7 @@ class Reserving:
 
     def _add_attempts_after_offers(self, demands: dict[QueueClient, Demand]) -> None:
         present: set[tuple[Run, QueueClient]] = set()
-        for offer, clients in self._ready.offers.assign():
+        for offer, clients in self._waiters.assign_offers():
             for client in clients:
                 if (offer.run, client) not in present:
                     present.add((offer.run, client))

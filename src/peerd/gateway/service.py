@@ -111,11 +111,11 @@ class GatewayService(Service):
 
     def _on_ring(self, ring: Ring) -> None:
         if isinstance(ring, TasksAvailable):
-            self._gateway.on_ring(ring.queues)
+            self._gateway.ready.on_ring(ring.queues)
 
     def _on_doorbell_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
         self._gateway.poll_every = RUNG_POLL_EVERY if works else POLL_EVERY
-        self._gateway.on_ring(())
+        self._gateway.ready.on_ring(())
 
 
 def _samples(kind: str, gateway: Gateway, notifier: Notifier) -> Iterable[Sample]:

@@ -24,6 +24,9 @@ from peerd.store.outcomes.recording import ClaimId
 SAFETY_MARGIN: Final = 1.0
 """Seconds before a deadline in which a waiting client is answered that it comes soon (beanstalkd's rule)."""
 FOREVER: Final = float("inf")
+MAX_ATTEMPTS: Final = 64
+"""Clients that attempt to reserve at once after a ring that does not say how many jobs there are."""
+UNKNOWN_NUMBER: Final = float("inf")
 
 
 class ReserveEnd(Enum):
@@ -115,20 +118,35 @@ class QueueClient:
 # ---------------------------------------------------------------- who waits
 
 
-MAX_ATTEMPTS: Final = 64
-"""Clients that attempt to reserve at once after a ring that does not say how many jobs there are."""
-UNKNOWN_NUMBER: Final = float("inf")
+class Offer(NamedTuple):
+    """Jobs of a tube that an operation may make ready, for clients that waited when it was submitted.
+
+    Attributes:
+        run: where their attempts belong.
+        tube: where the jobs are.
+        jobs: how many at the most.
+        newest: the highest number of those clients.
+        is_certain: whether so many become ready in any case.
+    """
+
+    run: Run
+    tube: str
+    jobs: int
+    newest: int
+    is_certain: bool
 
 
 class Waiters:
-    """The waiting clients by tube, in the order in which they began to wait; and the jobs that may be ready."""
+    """The waiting clients by tube, in the order in which they began to wait; and the jobs that they may get."""
 
     def __init__(self) -> None:
-        self.newest = 0
+        self._newest = 0
         """The number of the client that was added last."""
         self._by_tube: dict[str, dict[QueueClient, None]] = {}
         self._ready: dict[str, float] = {}
         """Jobs that may be ready in tubes with waiting clients."""
+        self._offers: list[Offer] = []
+        """Of the open batch."""
 
     def __bool__(self) -> bool:
         return bool(self._by_tube)
@@ -145,8 +163,8 @@ class Waiters:
     def add(self, client: QueueClient) -> None:
         """Add a client behind all others."""
         self.remove(client)
-        self.newest += 1
-        client.number = self.newest
+        self._newest += 1
+        client.number = self._newest
         client.waits_on = client.watched
         for tube in client.waits_on:
             self._by_tube.setdefault(tube, {})[client] = None
@@ -173,10 +191,6 @@ class Waiters:
         for tube in self._by_tube:
             self.wake(tube)
 
-    def longest_waiting(self, tube: str, first: int, last: int, newest: int) -> list[QueueClient]:
-        """The clients of a tube from a place to before another one, up to the one with this number."""
-        return [client for client in islice(self._by_tube.get(tube, ()), first, last) if client.number <= newest]
-
     @property
     def has_woken(self) -> bool:
         """Whether a client may get a job and does not attempt to yet."""
@@ -199,41 +213,10 @@ class Waiters:
     def _idle(self, tube: str) -> Iterator[QueueClient]:
         return (client for client in self._by_tube[tube] if not client.is_attempting)
 
+    # ---------------------------------------------------------------- offers
 
-# ---------------------------------------------------------------- offers
-
-
-class Offer(NamedTuple):
-    """Jobs of a tube that an operation may make ready, for clients that waited when it was submitted.
-
-    Attributes:
-        run: where their attempts belong.
-        tube: where the jobs are.
-        jobs: how many at the most.
-        newest: the highest number of those clients.
-        is_certain: whether so many become ready in any case.
-    """
-
-    run: Run
-    tube: str
-    jobs: int
-    newest: int
-    is_certain: bool
-
-
-class Offers:
-    """The offers of the open batch.
-
-    Args:
-        waiters: the clients that wait.
-    """
-
-    def __init__(self, waiters: Waiters) -> None:
-        self._waiters = waiters
-        self._offers: list[Offer] = []
-
-    def add(self, batch: Batch, after: object, tube: str, jobs: int, *, is_certain: bool) -> None:
-        """Add an offer of jobs that an operation in a batch may make ready.
+    def offer(self, batch: Batch, after: object, tube: str, jobs: int, *, is_certain: bool) -> None:
+        """Offer jobs that an operation in a batch may make ready.
 
         Args:
             batch: it has the operation.
@@ -242,12 +225,11 @@ class Offers:
             jobs: how many at the most.
             is_certain: whether so many become ready in any case.
         """
-        jobs = min(jobs, self._waiters.count(tube))
+        jobs = min(jobs, self.count(tube))
         if jobs:
-            run = batch.run_after(after, Reserve)
-            self._offers.append(Offer(run, tube, jobs, self._waiters.newest, is_certain))
+            self._offers.append(Offer(batch.run_after(after, Reserve), tube, jobs, self._newest, is_certain))
 
-    def assign(self) -> Iterator[tuple[Offer, list[QueueClient]]]:
+    def assign_offers(self) -> Iterator[tuple[Offer, list[QueueClient]]]:
         """All offers, each with the clients that may get its jobs. No batch is being executed, and there are no more.
 
         An uncertain offer may have served its clients or not; so those after it are for its clients too.
@@ -259,4 +241,5 @@ class Offers:
             first = served[offer.tube]
             last = first + maybe_served[offer.tube] + offer.jobs
             (served if offer.is_certain else maybe_served)[offer.tube] += offer.jobs
-            yield offer, self._waiters.longest_waiting(offer.tube, first, last, offer.newest)
+            longest_waiting = islice(self._by_tube.get(offer.tube, ()), first, last)
+            yield offer, [client for client in longest_waiting if client.number <= offer.newest]

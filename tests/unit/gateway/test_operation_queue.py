@@ -13,12 +13,11 @@ import pytest
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.gateway import due_jobs
-from peerd.gateway.due_jobs import DueJobs, StagedJobs
+from peerd.gateway import ready_jobs
 from peerd.gateway.group_commit import LARGE, OperationFailed, OperationQueue
 from peerd.gateway.operations import DeleteHeld, Holder, ReleaseHeld, StoreCall
 from peerd.gateway.puts import LEAST_PAUSE, VALID_FOR, Admission, QueueCapacities
-from peerd.gateway.ready_jobs import ReadyJobs
+from peerd.gateway.ready_jobs import DueJobs, ReadyJobs, StagedJobs
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.tubes import FEW, TableCounts
@@ -151,7 +150,7 @@ async def test_a_job_is_found_when_it_is_due_and_each_check_tells_when_the_next_
 
 
 async def test_a_process_without_an_agent_goes_on_whatever_is_put_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_jobs, "CHECK_EVERY", 0.01)
+    monkeypatch.setattr(ready_jobs, "CHECK_EVERY", 0.01)
     table = Table()
     due = table.due_jobs(follow_table=True)
     for _ in range(20_000):
@@ -161,7 +160,7 @@ async def test_a_process_without_an_agent_goes_on_whatever_is_put_meanwhile(monk
 
 
 async def test_a_check_that_could_not_stage_is_repeated_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(due_jobs, "RETRY_AFTER", 0.05)
+    monkeypatch.setattr(ready_jobs, "RETRY_AFTER", 0.05)
     for result in (  # the database is away; its row is locked
         OperationFailed(DatabaseUnavailable("away")), StagedJobs((), is_full=False, next_in=-5.0),
     ):  # fmt: skip

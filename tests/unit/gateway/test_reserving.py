@@ -209,7 +209,7 @@ class Offering:
 
     def call(self, *, is_certain: bool) -> None:
         self.batch.add(self.producer, StoreCall(Mock()), lambda _: None)
-        self._table.ready_jobs.offers.add(self.batch, self.producer, "a", 1, is_certain=is_certain)
+        self._table.waiters.offer(self.batch, self.producer, "a", 1, is_certain=is_certain)
 
     def query(self) -> None:
         self.batch.add(self.producer, StoreQuery(Mock()), lambda _: None)

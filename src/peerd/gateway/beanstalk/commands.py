@@ -22,6 +22,23 @@ import msgspec
 
 from peerd.gateway.beanstalk import replies
 
+NEUTRAL_PRIORITY: Final = 65_536
+"""The priority of beanstalkd's clients that is 0 in the table: the default of several of them."""
+UINT32_MAX: Final = 2**32 - 1
+UINT64_MAX: Final = 2**64 - 1
+INT_MAX: Final = 2**31 - 1
+MAX_TUBE_NAME: Final = 200
+"""The longest name of a tube, in bytes."""
+_NAME_CHARACTERS: Final = rb"[A-Za-z0-9\-+/;.$_()]"
+_TUBE_NAME: Final = re.compile(rb"(?!-)%b{1,%d}" % (_NAME_CHARACTERS, MAX_TUBE_NAME)).fullmatch
+_LEADING_NUMBER: Final = re.compile(rb" *(\d+)").match
+_TWO_NUMBERS: Final = re.compile(rb" *(\d+) +(\d+)").fullmatch
+_THREE_NUMBERS: Final = re.compile(rb" *(\d+) +(\d+) +(\d+)").fullmatch
+_TUBE_AND_NUMBER: Final = re.compile(rb" *(%b+) +(\d+)" % _NAME_CHARACTERS).fullmatch
+_STRTOUL: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)(\d+)").match
+PUT: Final = b"put "
+"""How the line of a put begins. It is followed by a body, which is the matter of the parser."""
+
 
 class Command(msgspec.Struct, frozen=True, gc=False):
     """What a client wants, or an error of it that has its place in the order of replies."""
@@ -226,11 +243,6 @@ def counter_of(command: Command) -> str | None:
 # ---------------------------------------------------------------- priorities
 
 
-NEUTRAL_PRIORITY: Final = 65_536
-"""The priority of beanstalkd's clients that is 0 in the table: the default of several of them."""
-LEAST_URGENT: Final = 2**32 - 1
-
-
 def to_task_priority(priority: int) -> int:
     """The priority of a task that a client's priority becomes.
 
@@ -246,31 +258,17 @@ def to_client_priority(priority: int) -> int:
     >>> to_client_priority(0), to_client_priority(10**6)
     (65536, 0)
     """
-    return min(max(NEUTRAL_PRIORITY - priority, 0), LEAST_URGENT)
+    return min(max(NEUTRAL_PRIORITY - priority, 0), UINT32_MAX)
 
 
 # ---------------------------------------------------------------- the lines of commands
 
-
-UINT32_MAX: Final = 2**32 - 1
-UINT64_MAX: Final = 2**64 - 1
-INT_MAX: Final = 2**31 - 1
-MAX_TUBE_NAME: Final = 200
-"""The longest name of a tube, in bytes."""
 
 BAD_FORMAT: Final = InvalidCommand(replies.BAD_FORMAT)
 UNKNOWN_COMMAND: Final = InvalidCommand(replies.UNKNOWN_COMMAND)
 
 Arguments = Callable[[bytes], Command]
 """Makes a command of what follows its name; `BAD_FORMAT` if it does not fit."""
-
-_NAME_CHARACTERS: Final = rb"[A-Za-z0-9\-+/;.$_()]"
-_TUBE_NAME: Final = re.compile(rb"(?!-)%b{1,%d}" % (_NAME_CHARACTERS, MAX_TUBE_NAME)).fullmatch
-_LEADING_NUMBER: Final = re.compile(rb" *(\d+)").match
-_TWO_NUMBERS: Final = re.compile(rb" *(\d+) +(\d+)").fullmatch
-_THREE_NUMBERS: Final = re.compile(rb" *(\d+) +(\d+) +(\d+)").fullmatch
-_TUBE_AND_NUMBER: Final = re.compile(rb" *(%b+) +(\d+)" % _NAME_CHARACTERS).fullmatch
-_STRTOUL: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)(\d+)").match
 
 
 def _no(command: Command) -> Arguments:
@@ -356,9 +354,6 @@ class CommandForm(NamedTuple):
     beginning: bytes
     arguments: Arguments
 
-
-PUT: Final = b"put "
-"""How the line of a put begins. It is followed by a body, which is the matter of the parser."""
 
 COMMANDS: Final = (
     CommandForm(b"peek ", _job_id(PeekCommand)),

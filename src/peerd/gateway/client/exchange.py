@@ -30,6 +30,11 @@ from peerd.gateway.json.messages import (
     TouchJob,
 )
 
+MAX_REPLY: Final = 256 * 1024 * 1024
+"""Bytes; a longer line is not a reply."""
+Duration = str | float
+"""Seconds, or text such as ``"10m"``."""
+
 
 class JobClientError(PeerdError):
     """The root of the errors of a `JobClient` and an `AsyncJobClient`."""
@@ -101,9 +106,6 @@ def describe(error: OSError) -> str:
 
 # ---------------------------------------------------------------- replies
 
-
-MAX_REPLY: Final = 256 * 1024 * 1024
-"""Bytes; a longer line is not a reply."""
 
 _REFUSALS: Final = {ErrorCode.NO_WORK.value: NoWork, ErrorCode.NOT_HELD.value: JobNotHeld}
 
@@ -225,8 +227,6 @@ class Exchange:
 # ---------------------------------------------------------------- messages
 
 
-Duration = str | float
-"""Seconds, or text such as ``"10m"``."""
 JobOrId = TakenJob | int | None
 
 

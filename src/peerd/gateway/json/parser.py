@@ -38,6 +38,12 @@ _ID_OF_HEAD: Final = re.compile(
 )
 _HALF_OF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
 _PROBLEM_LENGTH: Final = 300
+MAX_DEPTH: Final = 100
+"""Objects and arrays within one another; the readers of some languages refuse more unless they are asked to."""
+_OUTSIDE: Final = re.compile(rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[{}\[\]"]|[^ \t\r\n:,0-9+\-.eEaflnrstu]')
+"""Outside of strings: a whole string, or one byte that means something, or one that cannot be there."""
+_INSIDE: Final = re.compile(rb'["\\\x00-\x1f]')
+_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 
 
 class MessageParser:
@@ -228,15 +234,6 @@ def _refuse(word: str) -> None:
 
 
 # ---------------------------------------------------------------- the end of an object
-
-
-MAX_DEPTH: Final = 100
-"""Objects and arrays within one another; the readers of some languages refuse more unless they are asked to."""
-
-_OUTSIDE: Final = re.compile(rb'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"|[{}\[\]"]|[^ \t\r\n:,0-9+\-.eEaflnrstu]')
-"""Outside of strings: a whole string, or one byte that means something, or one that cannot be there."""
-_INSIDE: Final = re.compile(rb'["\\\x00-\x1f]')
-_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 
 
 class NotJson(ValueError):

@@ -39,6 +39,7 @@ RESERVE_ENDS: Final = {
         "the time to run of a job that this connection holds ends within a second",
     ),
 }
+Handlers = Mapping[type[JsonMessage], Callable[["JsonSession", Any], None]]
 
 
 class WaitingGetJob:
@@ -49,9 +50,6 @@ class WaitingGetJob:
     def __init__(self, message: GetJob, until: float) -> None:
         self.message = message
         self.until = until
-
-
-Handlers = Mapping[type[JsonMessage], Callable[["JsonSession", Any], None]]
 
 
 class JsonSession(Session):

@@ -38,6 +38,15 @@ MEMORY_PREFIX: Final = f"{PROGRAM}-"
 TRIES: Final = 10
 CANNOT_USE_FOLDER: Final = 10
 """The exit status where the folder cannot be used, as of beanstalkd."""
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+LOG_SUFFIX: Final = "-wal"
+PAGE_SIZE: Final = 4096
+"""SQLite's pages, in bytes; its log has one and a short header for each changed page."""
+POOL_SIZE: Final = 4
+JOIN_TIMEOUT: Final = 5.0
+REPEAT_AFTER: Final = 1.0
+"""Seconds after which a write that has failed is repeated, if the interval is shorter."""
 
 
 class JobFolder:
@@ -144,18 +153,6 @@ def _lock(folder: Path) -> int:
 
 
 # ---------------------------------------------------------------- when changes are written to the disk
-
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-LOG_SUFFIX: Final = "-wal"
-PAGE_SIZE: Final = 4096
-"""SQLite's pages, in bytes; its log has one and a short header for each changed page."""
-POOL_SIZE: Final = 4
-JOIN_TIMEOUT: Final = 5.0
-REPEAT_AFTER: Final = 1.0
-"""Seconds after which a write that has failed is repeated, if the interval is shorter."""
 
 
 def synchronous_mode(flags: Flags) -> str:

@@ -34,6 +34,17 @@ from peerd.store.schema.migrate import require_current_schema
 
 ROLE: Final = "gateway"
 CAUSE: Final = "it was stopped"
+DUTIES_EVERY: Final = 5.0
+"""Seconds between two rounds of heartbeats and chores."""
+POLL_EVERY: Final = 1.0
+"""Seconds between two polls for waiting clients: programs that write the file themselves do not ring."""
+DEFAULT_TTR: Final = 60
+FINISH_WITHIN: Final = 3.0
+"""Seconds that the release of the last reservations may take."""
+UNFINISHED_COMMAND: Final = 600.0
+"""Seconds for a command that has begun; beanstalkd itself waits without end."""
+Maintain = Callable[[Database], None]
+"""Keeps the tables healthy; it is called every `DUTIES_EVERY` seconds."""
 
 
 class OwnNode:
@@ -76,20 +87,6 @@ class OwnNode:
         """Record the end of the process and of the incarnation."""
         processes.end_process(connection, self._process_id, CAUSE)
         nodes.deregister_node(connection, PROGRAM, self._incarnation)
-
-
-DUTIES_EVERY: Final = 5.0
-"""Seconds between two rounds of heartbeats and chores."""
-POLL_EVERY: Final = 1.0
-"""Seconds between two polls for waiting clients: programs that write the file themselves do not ring."""
-DEFAULT_TTR: Final = 60
-FINISH_WITHIN: Final = 3.0
-"""Seconds that the release of the last reservations may take."""
-UNFINISHED_COMMAND: Final = 600.0
-"""Seconds for a command that has begun; beanstalkd itself waits without end."""
-
-Maintain = Callable[[Database], None]
-"""Keeps the tables healthy; it is called every `DUTIES_EVERY` seconds."""
 
 
 class StandaloneServer:
