@@ -216,7 +216,7 @@ class Session(ABC):
 
     def reply_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
         """A callback that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self._reserve_place(), make_reply)
+        return partial(self._answered, self.replies.reserve_place(COMMAND + self.command_size), make_reply)
 
     def reply_before_others(self, make_reply: MakeReply) -> Callable[[Any], None]:
         """A callback that gives the next reply, before which no other command can be executed."""

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Any, Final
 
 from peerd.gateway.beanstalk import commands, replies
+from peerd.gateway.beanstalk.commands import Command, InvalidCommand, PutCommand, UseCommand, WatchCommand, counter_of
 from peerd.gateway.beanstalk.parser import CommandParser
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE
 
-PUT_COUNTER: Final = commands.COUNTERS[commands.PutCommand]
+PUT_COUNTER: Final = commands.COUNTERS[PutCommand]
 RESERVES: Final = frozenset({commands.ReserveCommand, commands.ReserveWithTimeoutCommand})
 """Commands that may follow a reserve before it is answered."""
 PEEKS: Final = frozenset(
@@ -28,7 +29,7 @@ ANSWERED_WITH_JOB: Final = RESERVES | PEEKS | {commands.ReserveJobCommand}
 OF_THE_MOMENT: Final = frozenset({commands.StatsCommand, commands.StatsTubeCommand, commands.ListTubesCommand})
 """Commands that show what this process knows; neither earlier nor later commands are executed beside them."""
 
-Handlers = Mapping[type[commands.Command], Callable[["BeanstalkSession", Any], None]]
+Handlers = Mapping[type[Command], Callable[["BeanstalkSession", Any], None]]
 
 
 class BeanstalkSession(Session):
@@ -59,7 +60,7 @@ class BeanstalkSession(Session):
         self.watched = [DEFAULT_TUBE]
         self._handlers = handlers
         self._most_reserving = self.account.most_jobs(gateway.settings.max_job_size)
-        self._held: commands.Command | None = None
+        self._held: Command | None = None
         """A command that waits for the reserves before it."""
         self._reserving = 0
         self._has_counted_put = False
@@ -73,7 +74,7 @@ class BeanstalkSession(Session):
     @property
     def buffered(self) -> int:
         """Bytes of commands that were not executed yet."""
-        return self.parser.buffered + (len(self._held.body) if isinstance(self._held, commands.PutCommand) else 0)
+        return self.parser.buffered + (len(self._held.body) if isinstance(self._held, PutCommand) else 0)
 
     @property
     def is_within_line(self) -> bool:
@@ -147,29 +148,27 @@ class BeanstalkSession(Session):
             self._count(command)
             self._handlers[type(command)](self, command)
 
-    def _must_wait(self, command: commands.Command) -> bool:
+    def _must_wait(self, command: Command) -> bool:
         """Whether earlier commands must be answered before this one is executed."""
         kind = type(command)
         if self._reserving and (kind not in RESERVES or self._reserving >= self._most_reserving):
             return True
         if not self.replies:
             return False
-        if isinstance(
-            command, commands.UseCommand | commands.WatchCommand
-        ):  # an earlier command may delete the last job of the tube
+        if isinstance(command, UseCommand | WatchCommand):  # an earlier command may delete the last job of the tube
             return self.gateway.tubes.depends_on_jobs(command.tube)
         return kind in OF_THE_MOMENT
 
-    def _size_of_job(self, command: commands.Command) -> int:
+    def _size_of_job(self, command: Command) -> int:
         """The size of the job that a command has, or the largest that it may be answered with."""
-        if isinstance(command, commands.PutCommand):
+        if isinstance(command, PutCommand):
             return len(command.body)
         return self.gateway.settings.max_job_size if type(command) in ANSWERED_WITH_JOB else 0
 
-    def _count(self, command: commands.Command) -> None:
-        counter = commands.counter_of(command)
+    def _count(self, command: Command) -> None:
+        counter = counter_of(command)
         if counter == PUT_COUNTER:
-            if not isinstance(command, commands.InvalidCommand) or command.reply == replies.EXPECTED_CRLF:
+            if not isinstance(command, InvalidCommand) or command.reply == replies.EXPECTED_CRLF:
                 self.become_producer()
             if self._has_counted_put:
                 self._has_counted_put = False
