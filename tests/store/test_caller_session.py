@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.connection import database
+from peerd.store.connection import mysql, postgresql
 from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import reads_latest_commits, utc_session
 from peerd.store.enqueue import enqueue
@@ -62,7 +62,8 @@ def test_a_business_transaction_on_an_engine_of_its_own_may_be_silent_for_longer
     world: World, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Database.engine`, which docs/api.md warns against, ends it."""
-    monkeypatch.setattr(database, "IDLE_TRANSACTION_TIMEOUT", 1)
+    for server in (mysql, postgresql):
+        monkeypatch.setattr(server, "IDLE_TRANSACTION_TIMEOUT", 1)
     ours = Database(world.store.url)
     with ours.engine.connect() as silent, engine.begin() as own:
         silent.exec_driver_sql("INSERT INTO orders VALUES (8)")

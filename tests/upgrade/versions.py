@@ -70,7 +70,7 @@ def version_to_come(folder: Path, *changes: FutureRevision) -> Version:
     """The sources as they are, with further revisions of the tables."""
     package = folder / f"src-{changes[-1].number}" / "peerd"
     shutil.copytree(ROOT / "src" / "peerd", package)  # with bytecode, which is valid where nothing changes
-    history = package / "store" / "schema" / "revisions.py"
+    history = package / "store" / "schema" / "migrate.py"
     known, end, rest = history.read_text().partition('\n)\n"""All revisions')
     for change in changes:
         change.write(package / "store" / "migrations", before=known.split('Revision("')[-1].partition('"')[0])

@@ -27,6 +27,7 @@ PACKAGES: Final[Mapping[str, str]] = {
     "httptools": "httptools",
     "jinja2": "jinja2",
     "prometheus_client": "prometheus-client",
+    "pydantic": "pydantic",
     "uvicorn": "uvicorn",
     "websockets": "websockets",
 }
