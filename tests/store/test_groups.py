@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
@@ -17,9 +20,13 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import DatabaseBusy, DatabaseUnavailable, RowLocked
 from peerd.operate.client import Client
+from peerd.runtime.observability.events import Event, EventBus
+from peerd.shell.registration import keep_heartbeat
 from peerd.store.connection import database as database_module
 from peerd.store.connection.database import Database
-from peerd.store.schema.tables import tasks
+from peerd.store.connection.outages import OutageTracker
+from peerd.store.connection.pools import SHORT_LOCK_TIMEOUT
+from peerd.store.schema.tables import processes, tasks
 from peerd.store.statements import DriverConnection
 from tests.store.world import World, at_once
 from tests.support.server_kinds import ON_SERVERS
@@ -177,6 +184,50 @@ def test_a_plain_enqueue_begins_no_transaction_and_one_with_a_key_does(world: Wo
         client.enqueue("q", body={"a": 1}, start_in="1h", priority=3)
         assert threading.get_ident() not in begun
     assert world.count() == 2
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+def test_an_enqueue_waits_for_a_locked_table_longer_than_a_short_operation_does(world: World) -> None:
+    with Client(world.store) as client, world.store.engine.connect() as holder, ThreadPoolExecutor() as threads:
+        client.enqueue("q")
+        holder.exec_driver_sql("LOCK TABLE tasks IN EXCLUSIVE MODE")
+        with pytest.raises(RowLocked):
+            world.store.run_short(lambda connection: connection.exec_driver_sql(INSERT).rowcount)
+        written = threads.submit(client.enqueue, "q")
+        with pytest.raises(TimeoutError):
+            written.result(1.5 * SHORT_LOCK_TIMEOUT)
+        holder.rollback()
+        assert written.result(30).created
+    assert world.count() == 2
+
+
+class SeenLock:
+    """Ends the wait when an operation has met a locked row."""
+
+    def __init__(self) -> None:
+        self.is_met = threading.Event()
+
+    def ended(self, outcome: str, seconds: float) -> None:
+        if outcome == "locked":
+            self.is_met.set()
+
+    def repeated(self) -> None:
+        pytest.fail("it is not repeated: the next heartbeat is written")
+
+
+@SERVERS
+async def test_a_heartbeat_that_meets_a_locked_row_reports_no_outage(world: World) -> None:
+    reported: list[Event] = []
+    process_id = world.claimer().process_id
+    with closing(Database(world.store.url)) as database, world.locking(processes, process_id):
+        database.observer = seen = SeenLock()
+        events = EventBus(reported.append)
+        outages = OutageTracker(events, time.monotonic)
+        beating = asyncio.create_task(keep_heartbeat(database, process_id, outages, events, every=0.01))
+        assert await asyncio.to_thread(seen.is_met.wait, 30)
+        beating.cancel()
+        await asyncio.wait([beating])
+    assert not reported
 
 
 @SERVERS
