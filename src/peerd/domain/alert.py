@@ -13,41 +13,62 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Self
 
 import msgspec
 
 from peerd.domain.quoting import quoted
 from peerd.domain.units import format_duration, parse_duration
 
+CONDITION_LASTS: Final = 4_500.0
+"""Seconds for which a condition counts as on after a report that is repeated each quarter of an hour."""
+
 
 class AlertKind(StrEnum):
-    """The subject of an alert."""
+    """The kind of an alert, and what all alerts of it have in common.
 
-    CRASH_LOOP = "crash-loop"  # a process keeps failing
-    EXCEPTION = "exception"  # in the agent: a component failed, or an exception was not caught
-    TAINTED = "tainted"
+    Attributes:
+        subject: what they are about: a value of their data, or their node or slot; empty: all are about the same.
+        lasts: seconds for which a condition counts as on after its latest report; None: they are incidents.
+        of_storage: whether they are conditions of storage; a ``recovered`` that names one in ``condition`` ends it.
+    """
+
+    subject: str
+    lasts: float | None
+    of_storage: bool
+
+    def __new__(cls, name: str, subject: str = "", lasts: float | None = None, *storage: str) -> Self:
+        kind = str.__new__(cls, name)
+        kind._value_, kind.subject, kind.lasts, kind.of_storage = name, subject, lasts, bool(storage)
+        return kind
+
+    CRASH_LOOP = "crash-loop", "slot"  # a process keeps failing
+    EXCEPTION = "exception", "component"  # in the agent: a component failed, or an exception was not caught
+    TAINTED = "tainted", "slot"
     """A process is replaced after an uncaught exception, or for a handler that does not end after its time-out."""
-    HUNG = "hung"  # a process is replaced because its event loop did not answer
-    SILENT = "silent"  # a process is killed because no frame came from it any more
-    MASTER_DIED = "master-died"  # the master of a node was killed or crashed; the node ends
+    HUNG = "hung", "slot"  # a process is replaced because its event loop did not answer
+    SILENT = "silent", "slot"  # a process is killed because no frame came from it any more
+    MASTER_DIED = "master-died", "node"  # the master of a node was killed or crashed; the node ends
     RELOAD_ABANDONED = "reload-abandoned"  # a new generation does not boot; the old one stays
-    DEAD_TASKS = "dead-tasks"
-    INACTIVE_NODES = "inactive-nodes"
-    PINNED_TASKS = "pinned-tasks"  # tasks wait for a node that stays silent
-    FAILED_RUNS = "failed-runs"  # a run of a schedule failed, or was lost
-    BACKLOG = "backlog"  # the oldest pending task of a queue has been due for too long
-    UNSERVED_QUEUE = "unserved-queue"  # tasks wait in a queue that no process has ever served
-    DATABASE_AWAY = "database-away"
-    RECOVERED = "recovered"  # a condition that was reported is over
-    COPIES_AT_RISK = "copies-at-risk"  # files have had fewer copies than wanted for longer than the grace
-    FILES_UNREADABLE = "files-unreadable"  # all copies of files are on disks that are away
-    FILES_LOST = "files-lost"  # no disk has a copy of a file any more
-    DISK_FULL = "disk-full"  # a disk has little or no space left that may be used
-    DISK_UNUSABLE = "disk-unusable"  # a disk is missing, refused, read-only, or fails
-    BAD_COPIES = "bad-copies"  # copies were found to be damaged or missing
-    REPAIR_BRAKE = "repair-brake"  # the disks of too many nodes are away at once: nothing is repaired
-    LONG_READ_VIEW = "long-read-view"  # something in the database slows every claim
+    DEAD_TASKS = "dead-tasks", "queue"
+    INACTIVE_NODES = "inactive-nodes", "nodes", 1_800.0
+    PINNED_TASKS = "pinned-tasks", "", 300.0  # tasks wait for a node that stays silent
+    FAILED_RUNS = "failed-runs", "schedule"  # a run of a schedule failed, or was lost
+    BACKLOG = "backlog", "queue", CONDITION_LASTS  # the oldest pending task of a queue has been due for too long
+    UNSERVED_QUEUE = "unserved-queue", "queue", CONDITION_LASTS  # tasks wait, and no process has ever served the queue
+    DATABASE_AWAY = "database-away", "node", 300.0
+    RECOVERED = "recovered", "queue"  # a condition that was reported is over
+    COPIES_AT_RISK = "copies-at-risk", "", CONDITION_LASTS, "storage"
+    """Files have had fewer copies than wanted for longer than the grace."""
+    FILES_UNREADABLE = "files-unreadable", "", CONDITION_LASTS, "storage"  # all copies of files are on disks away
+    FILES_LOST = "files-lost", "", CONDITION_LASTS, "storage"  # no disk has a copy of a file any more
+    DISK_FULL = "disk-full", "disk", CONDITION_LASTS, "storage"  # a disk has little or no space left for use
+    DISK_UNUSABLE = "disk-unusable", "disk", CONDITION_LASTS, "storage"
+    """A disk is missing, refused, read-only, or fails."""
+    BAD_COPIES = "bad-copies", "disk"  # copies were found to be damaged or missing
+    REPAIR_BRAKE = "repair-brake", "", CONDITION_LASTS, "storage"
+    """The disks of too many nodes are away at once: nothing is repaired."""
+    LONG_READ_VIEW = "long-read-view", "subject", 300.0  # something in the database slows every claim
     TEST = "test"  # sent by `peerd alerts test`, to every hook
 
 
@@ -158,47 +179,13 @@ class AlertRateLimiter:
 # ---------------------------------------------------------------- alerts that are kept
 
 
-class AlertTraits(NamedTuple):
-    """What all alerts of a kind have in common."""
-
-    subject: str = ""
-    """What they are about: a value of their data, or their node or slot; empty: all are about the same."""
-    lasts: float | None = None
-    """Seconds for which a condition counts as on after its latest report; None: they are incidents."""
-    of_storage: bool = False
-    """Whether they are conditions of storage; a ``recovered`` that names one in ``condition`` ends it."""
-
-
-TRAITS: Final[Mapping[str, AlertTraits]] = {
-    AlertKind.BACKLOG: AlertTraits("queue", lasts=4_500.0),
-    AlertKind.UNSERVED_QUEUE: AlertTraits("queue", lasts=4_500.0),
-    AlertKind.DATABASE_AWAY: AlertTraits("node", lasts=300.0),
-    AlertKind.INACTIVE_NODES: AlertTraits("nodes", lasts=1_800.0),
-    AlertKind.PINNED_TASKS: AlertTraits(lasts=300.0),
-    AlertKind.LONG_READ_VIEW: AlertTraits("subject", lasts=300.0),
-    AlertKind.COPIES_AT_RISK: AlertTraits(lasts=4_500.0, of_storage=True),
-    AlertKind.FILES_UNREADABLE: AlertTraits(lasts=4_500.0, of_storage=True),
-    AlertKind.FILES_LOST: AlertTraits(lasts=4_500.0, of_storage=True),
-    AlertKind.DISK_FULL: AlertTraits("disk", lasts=4_500.0, of_storage=True),
-    AlertKind.DISK_UNUSABLE: AlertTraits("disk", lasts=4_500.0, of_storage=True),
-    AlertKind.REPAIR_BRAKE: AlertTraits(lasts=4_500.0, of_storage=True),
-    AlertKind.RECOVERED: AlertTraits("queue"),
-    AlertKind.DEAD_TASKS: AlertTraits("queue"),
-    AlertKind.FAILED_RUNS: AlertTraits("schedule"),
-    AlertKind.EXCEPTION: AlertTraits("component"),
-    AlertKind.BAD_COPIES: AlertTraits("disk"),
-    AlertKind.MASTER_DIED: AlertTraits("node"),
-    AlertKind.CRASH_LOOP: AlertTraits("slot"),
-    AlertKind.TAINTED: AlertTraits("slot"),
-    AlertKind.HUNG: AlertTraits("slot"),
-    AlertKind.SILENT: AlertTraits("slot"),
-}
-CONDITIONS: Final = {kind: traits.lasts for kind, traits in TRAITS.items() if traits.lasts is not None}
+SUBJECTS: Final[Mapping[str, str]] = {kind: kind.subject for kind in AlertKind}
+CONDITIONS: Final[Mapping[str, float]] = {kind: kind.lasts for kind in AlertKind if kind.lasts is not None}
 """The kinds that last, and the seconds for which one counts as on after its latest report."""
-NOTICED_BY_ANY: Final = frozenset(kind for kind in CONDITIONS if TRAITS[kind].subject not in {"node", "nodes"})
+NOTICED_BY_ANY: Final = frozenset(kind for kind in CONDITIONS if SUBJECTS[kind] not in {"node", "nodes"})
 """Kinds of the whole cluster, which any node may notice; the data of those about a disk name its node."""
-OF_STORAGE: Final = tuple(kind for kind, traits in TRAITS.items() if traits.of_storage)
-ABOUT_DISKS: Final = tuple(kind for kind, traits in TRAITS.items() if traits.subject == "disk")
+OF_STORAGE: Final = tuple(kind for kind in AlertKind if kind.of_storage)
+ABOUT_DISKS: Final = tuple(kind for kind in AlertKind if kind.subject == "disk")
 """Kinds whose subject is the number of a disk."""
 ENDED_BY_RECOVERY: Final = (AlertKind.BACKLOG, AlertKind.UNSERVED_QUEUE)
 """Kinds about a queue that ``recovered`` with the queue ends; without a queue it ends the outage of its node."""
@@ -262,7 +249,7 @@ def subjects_of(kind: str, data: Mapping[str, Any], *, node: str = "", slot: str
     """
     if kind == AlertKind.RECOVERED and data.get("condition") in OF_STORAGE:
         return [f"{data['condition']} {_disk_of(data)}"]
-    subject = TRAITS.get(kind, AlertTraits()).subject
+    subject = SUBJECTS.get(kind, "")
     found = {"node": node, "slot": slot}.get(subject, data.get(subject))
     return [str(one) for one in found] if found and isinstance(found, list) else [str(found or "")]
 
