@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from peerd.config.address import is_sqlite
 from peerd.config.problems import KeyPath, Problem
 from peerd.config.schedules import find_schedule_problems, find_schedule_warnings
 from peerd.config.security import find_access_problems, find_access_warnings
-from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
+from peerd.config.settings import ProcessSettings, ServingSettings, Settings, WorkerSettings
 from peerd.config.source import ConfigSource, find_line
 from peerd.domain.bind_address import SocketAddress, parse_bind_address
 from peerd.domain.units import format_duration
@@ -82,10 +82,8 @@ def find_contradictions(settings: Settings, source: ConfigSource) -> Iterator[Pr
 def _duplicate_bindings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """A connection would reach one section or the other by chance."""
     taken: dict[SocketAddress, KeyPath] = {}
-    sections: tuple[tuple[str, Mapping[str, WebSettings | GatewaySettings]], ...]
-    sections = (("web", settings.web), ("gateway", settings.gateway))
-    listening = [(section, name, bind) for section, of in sections for name, one in of.items() for bind in one.bind]
-    for section, name, bind in listening:
+    listening = [(section, bind) for section, serving in _serving(settings) for bind in serving.bind]
+    for (section, name), bind in listening:
         if not source.has_valid((section, name, "bind")):
             continue
         try:
@@ -105,16 +103,16 @@ def find_warnings(settings: Settings, source: ConfigSource) -> list[Problem]:
         *_worker_warnings(settings, source),
         *_conflicting_max_attempts(settings, source),
         *find_schedule_warnings(settings, source),
-        *_web_warnings(settings, source),
-        *_gateway_warnings(settings, source),
+        *_serving_warnings(settings, source),
+        *_keep_alive_warnings(settings, source),
         *find_access_warnings(settings, source),
     ]
 
 
 def _node_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    sections: tuple[Mapping[str, WorkerSettings | WebSettings | GatewaySettings | CommandSettings], ...]
-    sections = (settings.workers, settings.web, settings.gateway, settings.commands)
-    if not any(kind.enabled for section in sections for kind in section.values()):
+    kinds: list[WorkerSettings | ProcessSettings] = [*settings.workers.values(), *settings.commands.values()]
+    kinds += [serving for _, serving in _serving(settings)]
+    if not any(kind.enabled for kind in kinds):
         yield source.problem(("workers",), "no worker is enabled", "this node will do maintenance, and run nothing")
     grace, limit = settings.node.grace, format_duration(SYSTEMD_STOP_TIMEOUT)
     if grace >= SYSTEMD_STOP_TIMEOUT:
@@ -149,9 +147,26 @@ def _grace_warnings(
         yield source.problem((*section, "grace"), problem, "raise node.grace")
 
 
-def _web_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+def _serving(settings: Settings) -> list[tuple[KeyPath, ServingSettings]]:
+    """The sections [web.NAME] and [gateway.NAME], with their keys."""
+    web = [(("web", name), web) for name, web in settings.web.items()]
+    return [*web, *((("gateway", name), gateway) for name, gateway in settings.gateway.items())]
+
+
+def _serving_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
+    for section, serving in _serving(settings):
+        yield from _grace_warnings(section, serving.grace, settings, source)
+        if serving.reuse_port:
+            problem = (
+                "any program of this user may take a part of the connections, and connections in the queue of one "
+                "that ends are reset"
+            )
+            remedy = "leave it out, unless several nodes of one machine share the port"
+            yield source.problem((*section, "reuse_port"), problem, remedy)
+
+
+def _keep_alive_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     for name, web in settings.web.items():
-        yield from _grace_warnings(("web", name), web.grace, settings, source)
         grace = settings.node.grace if web.grace is None else web.grace
         if web.keep_alive >= grace:
             problem = (
@@ -159,25 +174,6 @@ def _web_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]
                 "a process that stops has to cut them off, and a request that is on its way is lost"
             )
             yield source.problem(("web", name, "keep_alive"), problem, "give less than the grace")
-        yield from _reuse_port_warning(("web", name), web, source)
-
-
-def _gateway_warnings(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
-    for name, gateway in settings.gateway.items():
-        yield from _grace_warnings(("gateway", name), gateway.grace, settings, source)
-        yield from _reuse_port_warning(("gateway", name), gateway, source)
-
-
-def _reuse_port_warning(
-    section: KeyPath, settings: WebSettings | GatewaySettings, source: ConfigSource
-) -> Iterator[Problem]:
-    if settings.reuse_port:
-        problem = (
-            "any program of this user may take a part of the connections, and connections in the queue of one "
-            "that ends are reset"
-        )
-        remedy = "leave it out, unless several nodes of one machine share the port"
-        yield source.problem((*section, "reuse_port"), problem, remedy)
 
 
 def _conflicting_max_attempts(settings: Settings, source: ConfigSource) -> Iterator[Problem]:

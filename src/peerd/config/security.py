@@ -4,20 +4,37 @@ from __future__ import annotations
 
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
+
+from msgspec.structs import asdict
 
 from peerd.config.address import has_password
 from peerd.config.problems import KeyPath, Problem
-from peerd.config.settings import GatewaySettings, Settings
+from peerd.config.section import Section
+from peerd.config.settings import GatewaySettings, ServingSettings, Settings, StorageSettings
 from peerd.config.source import ConfigSource
 from peerd.domain.bind_address import is_local, parse_bind_address
 from peerd.domain.files import STORAGE_SERVER
 from peerd.domain.units import format_size
 
 TLS_KEYS: Final = ("tls_certificate", "tls_key")
+SECRET_FILES: Final[Mapping[str, str]] = {
+    "password_file": "password",
+    "secret_file": "secret",
+    "token_file": "token",
+    "credentials_file": "access key",
+    "tls_key": "key",
+}
+"""Keys that name a file with a secret, and the kind of the secret."""
+SECRETS: Final[Mapping[str, str]] = {
+    "secret": "secret",
+    "token": "token",
+    "webhook": "webhook's address, which is a secret,",
+}
+"""Keys that are a secret, if it was not read from a file."""
 LONGEST_COMMAND = 8192
 """Bytes of a command without its body, generously."""
 
@@ -40,19 +57,9 @@ def find_access_warnings(settings: Settings, source: ConfigSource) -> Iterator[P
     yield from _readable_secrets(settings, source)
 
 
-class TlsFiles(Protocol):
-    """A section with the files."""
-
-    @property
-    def tls_certificate(self) -> Path | None:
-        """The certificate and those that signed it."""
-
-    @property
-    def tls_key(self) -> Path | None:
-        """The key of the certificate."""
-
-
-def find_tls_problems(section: KeyPath, files: TlsFiles, source: ConfigSource) -> Iterator[Problem]:
+def find_tls_problems(
+    section: KeyPath, files: ServingSettings | StorageSettings, source: ConfigSource
+) -> Iterator[Problem]:
     """One file without the other, and files that cannot be used."""
     if not source.has_valid(*((*section, key) for key in TLS_KEYS)):
         return
@@ -69,7 +76,7 @@ def find_tls_problems(section: KeyPath, files: TlsFiles, source: ConfigSource) -
             yield source.problem((*section, key), problem, remedy)
 
 
-def _find_unusable_file(files: TlsFiles) -> tuple[str, str]:
+def _find_unusable_file(files: ServingSettings | StorageSettings) -> tuple[str, str]:
     """The key of the setting whose file cannot be used, and why; empty texts if TLS can be set up."""
     for key in TLS_KEYS:
         file = getattr(files, key)
@@ -156,7 +163,7 @@ def _gateway_warnings(settings: Settings, source: ConfigSource) -> Iterator[Prob
 
 def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Problem]:
     """Secrets in files whose mode lets all users read them; the modes of folders are not considered."""
-    for key_path, kind, file in _secret_locations(settings):
+    for key_path, kind, file in _secret_locations(settings, settings.file):
         is_overridden = file == settings.file and key_path[:2] in source.overridden
         with suppress(OSError):
             if file is not None and not is_overridden and file.stat().st_mode & stat.S_IROTH:
@@ -164,33 +171,19 @@ def _readable_secrets(settings: Settings, source: ConfigSource) -> Iterator[Prob
                 yield source.problem(key_path, problem, f"chmod o= {file}")
 
 
-def _secret_locations(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
-    """The key of each secret, its kind, and the file that holds it, if there is one."""
-    database, cluster = settings.database, settings.cluster
-    yield ("database", "password_file"), "password", database.password_file
-    yield ("cluster", "secret_file"), "secret", cluster.secret_file
-    if database.password_file is None and has_password(database.url):
-        yield ("database", "url"), "password", settings.file
-    if cluster.secret_file is None and cluster.secret is not None:
-        yield ("cluster", "secret"), "secret", settings.file
-    for name, hook in settings.alerts.items():
-        if hook.mail is not None:
-            yield ("alerts", name, "mail", "password_file"), "password", hook.mail.password_file
-        if hook.webhook is not None:
-            yield ("alerts", name, "webhook"), "webhook's address, which is a secret,", settings.file
-    for name, place in settings.storage.object_stores.items():
-        yield ("storage", "object_stores", name, "credentials_file"), "access key", place.credentials_file
-    yield from _tls_keys(settings)
-    for name, gateway in settings.gateway.items():
-        yield ("gateway", name, "token_file"), "token", gateway.token_file
-        if gateway.token_file is None and gateway.token is not None:
-            yield ("gateway", name, "token"), "token", settings.file
-
-
-def _tls_keys(settings: Settings) -> Iterator[tuple[KeyPath, str, Path | None]]:
-    yield ("storage", "tls_key"), "key", settings.storage.tls_key
-    for name, gateway in settings.gateway.items():
-        yield ("gateway", name, "tls_key"), "key", gateway.tls_key
-    for name, web in settings.web.items():
-        if name != STORAGE_SERVER:  # which has the key of [storage]
-            yield ("web", name, "tls_key"), "key", web.tls_key
+def _secret_locations(
+    section: Section, file: Path | None, at: KeyPath = ()
+) -> Iterator[tuple[KeyPath, str, Path | None]]:
+    """The key of each secret, its kind, and the file that holds it, if there is one; ``file`` is peerd.toml."""
+    for key, value in asdict(section).items():
+        here = (*at, key)
+        is_of_file = getattr(section, "password_file" if key == "url" else f"{key}_file", None) is not None
+        if key in SECRET_FILES:
+            yield here, SECRET_FILES[key], value
+        elif key in SECRETS and value is not None and not is_of_file:
+            yield here, SECRETS[key], file
+        elif here == ("database", "url") and has_password(value) and not is_of_file:
+            yield here, "password", file
+        for name, inner in value.items() if isinstance(value, Mapping) else [(None, value)]:
+            if isinstance(inner, Section) and (key, name) != ("web", STORAGE_SERVER):  # which has the key of [storage]
+                yield from _secret_locations(inner, file, here if name is None else (*here, name))

@@ -143,15 +143,20 @@ class WorkerSettings(WorkSettings, frozen=True, kw_only=True):
     given: tuple[str, ...] = ()  # not a key: names of the given keys, which override attributes of the class
 
 
-class CommandSettings(Section, frozen=True, kw_only=True):
-    """[commands.NAME]: any other program, supervised the same way."""
+class ProcessSettings(Section, frozen=True, kw_only=True):
+    """Processes of one kind."""
 
-    command: CommandLine
     enabled: bool = True
     processes: SmallCount = 1
     grace: Duration | None = None  # None: the node's
     recycle_memory: Size | None = None
     recycle_cpu: Processors | None = None
+
+
+class CommandSettings(ProcessSettings, frozen=True, kw_only=True):
+    """[commands.NAME]: any other program, supervised the same way."""
+
+    command: CommandLine
     environment: Mapping[Text, Text] = field(default_factory=dict)
 
 
@@ -221,25 +226,29 @@ class ScheduleSettings(Section, frozen=True, kw_only=True):
     environments: Texts | None = None
 
 
-class WebSettings(Section, frozen=True, kw_only=True):
-    """[web.NAME]: processes that serve an ASGI app on shared sockets."""
+class ServingSettings(ProcessSettings, frozen=True, kw_only=True):
+    """Processes of one kind that serve on shared sockets."""
 
-    app: EntryPoint
-    factory: bool = False  # the app is what calling `app` returns
     bind: BindAddresses
-    enabled: bool = True
-    processes: SmallCount = 1
-    grace: Duration | None = None  # None: the node's
-    keep_alive: Period = 5.0  # of an idle connection
-    backlog: Count = 2048  # connections that wait to be accepted
+    backlog: Count  # connections that wait to be accepted
     unix_mode: FileMode = 0o666
     reuse_port: bool = False
     tls_certificate: FilePath | None = None
     tls_key: FilePath | None = None
-    concurrency: Count | None = None  # requests at once in each process
-    max_head: Size = 65_536  # of a request's line and headers
     head_timeout: Period = 30.0
     body_timeout: Period = 30.0
+    hang_after: PeriodOrNone = 60.0
+
+
+class WebSettings(ServingSettings, frozen=True, kw_only=True):
+    """[web.NAME]: processes that serve an ASGI app."""
+
+    app: EntryPoint
+    factory: bool = False  # the app is what calling `app` returns
+    backlog: Count = 2048
+    keep_alive: Period = 5.0  # of an idle connection
+    concurrency: Count | None = None  # requests at once in each process
+    max_head: Size = 65_536  # of a request's line and headers
     min_body_rate: Size = 500  # bytes per second of a request's body, over each body_timeout (Apache's default MinRate)
     max_message: Size = 16_777_216  # of a WebSocket
     root_path: Text = ""
@@ -247,42 +256,27 @@ class WebSettings(Section, frozen=True, kw_only=True):
     access_log: bool = False
     recycle_after: Count | None = None  # requests
     recycle_age: Period | None = None
-    recycle_memory: Size | None = None
-    recycle_cpu: Processors | None = None
-    hang_after: PeriodOrNone = 60.0
     options: Mapping[str, Any] = field(default_factory=dict)  # the user's own
 
 
-class GatewaySettings(Section, frozen=True, kw_only=True):
-    """[gateway.NAME]: processes that serve queue clients, in two protocols, on shared sockets."""
+class GatewaySettings(ServingSettings, frozen=True, kw_only=True):
+    """[gateway.NAME]: processes that serve queue clients, in two protocols."""
 
     bind: BindAddresses = ("127.0.0.1:11300",)
     protocols: Annotated[tuple[Literal["beanstalk", "json"], ...], Meta(min_length=1), ConvertBefore(to_tuple)] = (
         "beanstalk",
         "json",
     )  # both on one port: the first byte decides
-    enabled: bool = True
-    processes: SmallCount = 1
-    grace: Duration | None = None  # None: the node's
     drain_timeout: Period | None = None  # of a process that is replaced; None: as long as its clients stay connected
-    backlog: Count = 1024  # connections that wait to be accepted
-    unix_mode: FileMode = 0o666
-    reuse_port: bool = False
+    backlog: Count = 1024
     token: Token | None = None
     token_file: FilePath | None = None
-    tls_certificate: FilePath | None = None
-    tls_key: FilePath | None = None
     allow_unauthenticated: bool = False
     max_job_size: JobSize = 65_535  # of a body; of the JSON protocol, as its text is sent
     max_connections: Count = 16_384  # of each process
     max_buffered: Size | None = None  # of a connection; None: 1 MiB, or two of the largest jobs
     max_buffered_total: Size = 268_435_456  # of a process
-    head_timeout: Period = 30.0
-    body_timeout: Period = 30.0
     default_ttr: TimeToRun = 60.0  # of a reservation of a job that has none of its own
-    recycle_memory: Size | None = None
-    recycle_cpu: Processors | None = None
-    hang_after: PeriodOrNone = 60.0
 
     @property
     def max_buffered_bytes(self) -> int:

@@ -21,7 +21,7 @@ from peerd.config import Settings
 from peerd.config import check as check_configuration
 from peerd.config.address import is_sqlite
 from peerd.config.problems import Problem
-from peerd.config.settings import GatewaySettings, WebSettings, WorkerSettings
+from peerd.config.settings import ServingSettings, WorkerSettings
 from peerd.operate.client import Client
 from peerd.store.connection.database import with_driver
 from peerd.store.schema.migrate import SchemaVersion, find_schema_version, newest
@@ -56,7 +56,7 @@ def _run_checks(context: CommandContext) -> ConfigReport:
     if settings is None:
         return report
     if configuration.settings is not None:
-        kinds: list[WorkerSettings | WebSettings | GatewaySettings]
+        kinds: list[WorkerSettings | ServingSettings]
         kinds = [*settings.workers.values(), *settings.web.values(), *settings.gateway.values()]
         enabled = [kind for kind in kinds if kind.enabled]
         processes = pluralize(sum(kind.processes for kind in enabled), "process")
