@@ -8,8 +8,7 @@ from typing import Any
 from bench.databases import BenchDatabase, register_bench_process
 from bench.samples import TimingSample
 from bench.sizes import Sizes
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId, complete
 from peerd.store.statements import new_token
 from peerd.store.take.claiming import claim
 

@@ -30,7 +30,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import wait_for_sync
-from peerd.store.enqueue.enqueue import enqueue_many
+from peerd.store.enqueue import enqueue_many
 from peerd.store.schema.migrate import migrate
 from peerd.store.tasks.pages import count_tasks
 from tests.support.galera import Galera

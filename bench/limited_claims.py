@@ -15,8 +15,7 @@ from typing import Any, Final
 from bench.databases import VARIANTS, BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows
 from bench.shapes import BATCH, MILLION, WARM, ShapedTable
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId, complete
 from peerd.store.statements import new_token
 from peerd.store.take.claiming import claim_limited
 

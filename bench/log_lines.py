@@ -18,7 +18,7 @@ from bench.databases import BenchDatabase, open_bench_database
 from bench.draining import BEYOND, WARM, drain, fill
 from bench.filling import RowTemplate, insert_rows
 from peerd.domain.lifecycle import Status
-from peerd.store.maintenance import chore_batches
+from peerd.store import chore_batches
 from peerd.store.tasks import actions
 from peerd.store.tasks.log_lines import LoggedLine, write_lines
 

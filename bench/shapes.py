@@ -19,8 +19,7 @@ from bench.read_counts import read_by
 from bench.samples import Shape
 from bench.sizes import Sizes
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId, complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements import new_token
 from peerd.store.take.claimer import Claimer

@@ -16,9 +16,9 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.store.alerts import ReportAge, end_condition, record_alert
-from peerd.store.maintenance.rescue import release_tasks_of_process
 from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
 from peerd.store.nodes.processes import end_process
+from peerd.store.rescue import release_tasks_of_process
 from peerd.store.schema.tables import depths, nodes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.buckets import BucketRow, write_buckets

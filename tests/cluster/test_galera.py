@@ -9,7 +9,7 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.enqueue.enqueue import enqueue_many
+from peerd.store.enqueue import enqueue_many
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import MakeCluster

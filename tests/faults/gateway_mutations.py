@@ -14,9 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.shell import process_shell
-from peerd.store import jobs
-from peerd.store.maintenance import rescue
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store import jobs, rescue
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.rows import lock_tasks
 

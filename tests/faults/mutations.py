@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.work.arguments import HandlerArguments
 from peerd.work.attempts import attempt_outcome, executor_slots, outcome_writer

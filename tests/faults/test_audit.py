@@ -10,10 +10,9 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.store.maintenance import chore_batches
+from peerd.store import chore_batches, outcomes
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
@@ -53,11 +52,11 @@ def test_each_change_of_a_task_is_written_down_in_its_order_with_its_author_time
             connection.rollback()
         job = client.enqueue("work", name="x", body={"key": "k"}, start_in=0, finish_in=60)
         held = take(client)
-        assert not client.database.run(recording.touch, {held})
+        assert not client.database.run(outcomes.touch, {held})
         assert client.database.run(record_outcome, 7, held, Failed(error="no", retry_in=0.0))
         assert client.database.run(chore_batches.stage_due, Status.FAILURE) == 1
         held = take(client)
-        assert client.database.run(complete.complete, 7, {held: '{"lease": 2}'}) == set()
+        assert client.database.run(outcomes.complete, 7, {held: '{"lease": 2}'}) == set()
         now = client.now().timestamp()
         client.tasks.retry(held.id)
         client.database.run(actions.delete, held.id)

@@ -15,7 +15,7 @@ from peerd.domain.errors import InvalidTask, PeerdError
 from peerd.domain.task import NewTask
 from peerd.operate.request import new_task
 from peerd.store.connection.database import Database
-from peerd.store.enqueue.enqueue import Enqueued, enqueue
+from peerd.store.enqueue import Enqueued, enqueue
 from peerd.store.tasks.pages import get_task
 from tests.fuzz import values
 from tests.fuzz.conftest import searched

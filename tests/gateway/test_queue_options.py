@@ -11,9 +11,8 @@ import sqlalchemy as sa
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
+from peerd.store import chore_batches, enqueue
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import pages
 from peerd.testing import eventually

@@ -17,10 +17,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain import outcome
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store.enqueue import enqueue, insert, unique_keys
+from peerd.store import chore_batches, enqueue, insert, outcomes, rescue, unique_keys
 from peerd.store.jobs import held, kicking
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import id_in_list
@@ -97,7 +95,7 @@ CLAIM, COLUMNS, INSERT_MANY, APPLY_VERDICTS = (
     claiming.claim,
     insert._columns,
     insert.insert_many,
-    recording.apply_verdicts,
+    outcomes.apply_verdicts,
 )
 UNCOUNTED_CRASH: Final = transition_with(outcome.transition_after_crash, counted=False)
 IMMEDIATE_RETRY: Final = transition_with(outcome.transition_after, start_at=None)
@@ -106,9 +104,9 @@ FAILURES_FIRST: Final = takes_in_order(tasks.c.failures, tasks.c.claim_rank, tas
 LEAST_URGENT: Final = takes_in_order(tasks.c.priority, tasks.c.failures, tasks.c.due_at, tasks.c.id)
 
 MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
-    "claim checked by status alone": (3, instead(recording, "is_held", lambda lease: (status_is(Status.WORKING),))),
-    "claim checked by lease alone": (0, instead(recording, "is_held", lambda lease: (tasks.c.lease == lease,))),
-    "touch checked by id alone": (1, instead(recording, "update_tasks", touch_by_id)),
+    "claim checked by status alone": (3, instead(outcomes, "is_held", lambda lease: (status_is(Status.WORKING),))),
+    "claim checked by lease alone": (0, instead(outcomes, "is_held", lambda lease: (tasks.c.lease == lease,))),
+    "touch checked by id alone": (1, instead(outcomes, "update_tasks", touch_by_id)),
     "claim leaves the lease": (0, claim_writes(lambda values: {**values, "lease": tasks.c.lease})),
     "claim leaves checked_at": (0, claim_writes(lambda values: {k: v for k, v in values.items() if k != "checked_at"})),
     "the least urgent is taken": (1, LEAST_URGENT),
@@ -124,11 +122,11 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "rescue does not count": (0, instead(rescue, "transition_after_crash", UNCOUNTED_CRASH)),
     "rescue looks at the start of the attempt": (0, instead(rescue, "seconds_from_now", soon)),
     "crash is not counted as a crash": (3, instead(rescue, "apply_verdicts", verdicts_without_crashes)),
-    "attempts are not recorded": (0, instead(recording, "record_attempts", nothing)),
+    "attempts are not recorded": (0, instead(outcomes, "record_attempts", nothing)),
     "last attempt is tried again": (0, instead(outcome, "is_last_attempt", lambda task: False)),
-    "retry has no delay": (1, instead(recording, "transition_after", IMMEDIATE_RETRY)),
-    "repeated completion is refused": (1, instead(complete, "_not_done_by", lambda *about: set(about[-1]))),
-    "repeated outcome of anyone is accepted": (0, instead(recording, "_was_recorded", lambda *_: True)),
+    "retry has no delay": (1, instead(outcomes, "transition_after", IMMEDIATE_RETRY)),
+    "repeated completion is refused": (1, instead(outcomes, "_not_done_by", lambda *about: set(about[-1]))),
+    "repeated outcome of anyone is accepted": (0, instead(outcomes, "_was_recorded", lambda *_: True)),
     "unique key is forgotten": (0, instead(unique_keys, "_key_still_holds", lambda *_, **__: False)),
     "unique key outlives its task": (4, instead(unique_keys, "delete_keys", nothing)),
     "purged before due": (4, instead(chore_batches, "seconds_from_now", lambda seconds: now())),

@@ -10,9 +10,8 @@ from unittest.mock import patch
 
 from peerd.domain.errors import RowLocked
 from peerd.domain.task import Task
+from peerd.store import chore_batches, outcomes, rescue
 from peerd.store.connection.database import Database
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording
 from peerd.store.tasks import rows
 from peerd.store.tasks.rows import lock_available, lock_tasks
 from tests.simulation.threads import SimulatedThread, StoreCall
@@ -39,9 +38,9 @@ def rows_may_be_locked(locked: Callable[[], set[int]]) -> Iterator[None]:
         return lock_tasks(connection, wanted - locked(), *conditions)
 
     with ExitStack() as stack:
-        for where in (rows, recording, complete):
+        for where in (rows, outcomes):
             stack.enter_context(patch.object(where, "lock_available", free))
-        for where in (recording, rescue, chore_batches):
+        for where in (outcomes, rescue, chore_batches):
             stack.enter_context(patch.object(where, "lock_tasks", tasks))
         yield
 
@@ -72,7 +71,7 @@ class SimulatedDatabase(Database):
 
     def _each(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         locked = self.process.world.locked_rows()
-        if operation is complete.complete and any(held.id in locked for held in args[1]):
+        if operation is outcomes.complete and any(held.id in locked for held in args[1]):
             raise RowLocked("lock wait timeout exceeded", WAITED)
         return self._shared.run(operation, *args, **kwargs)
 

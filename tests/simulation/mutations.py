@@ -27,19 +27,16 @@ from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
 from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.manager.rescue_guard import RescueGuard
 from peerd.shell import process_shell
-from peerd.store import jobs
+from peerd.store import chore_batches, jobs, outcomes, rescue
 from peerd.store.jobs import reserving
-from peerd.store.limits import turns
-from peerd.store.limits.definitions import UNLIMITED, LimitCapacity
-from peerd.store.limits.turns import KeyRoundRobin
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.limits import UNLIMITED, LimitCapacity
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import now
-from peerd.store.take import backlog, claiming, eligibility, on_sqlite
+from peerd.store.take import backlog, claiming, eligibility, on_sqlite, turns
 from peerd.store.take.claimer import ClaimResult
 from peerd.store.take.claiming import LimitedClaim
+from peerd.store.take.turns import KeyRoundRobin
 from peerd.store.tasks import actions
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
@@ -79,7 +76,7 @@ def mutated(mutation: Mutation) -> Iterator[None]:
     with ExitStack() as stack:
         for where, attribute, instead in mutation.patches:
             stack.enter_context(patch.object(where, attribute, instead))
-        for module in (claiming, on_sqlite, complete, backlog, turns, reserving):
+        for module in (claiming, on_sqlite, outcomes, backlog, turns, reserving):
             clear_caches(module)
             stack.callback(clear_caches, module)
         yield
@@ -302,10 +299,10 @@ _DELETED_HELD: Final = ReservationEnds._deleted_held
 MUTATIONS: Final = (
     variant("outcomes are written without the lease", 11,
             ("freeze a process", "freeze in the answer", "long", "stubborn", "cancel", "retry"),
-            (recording, "is_held", _status_alone)),
+            (outcomes, "is_held", _status_alone)),
     variant("outcomes are written regardless of the status", 11,
             ("kill, and the call comes late", "let the call come late", "long", "quick", "pause"),
-            (recording, "is_held", _lease_alone)),
+            (outcomes, "is_held", _lease_alone)),
     variant("a claim does not raise the lease", 0, (),
             (claiming.ClaimTerms, "values", _holder_without_lease)),
     variant("a claim reads first and writes without conditions", 6, (), (TaskFetcher, "_claim", _claim_in_two_steps)),
@@ -330,7 +327,7 @@ MUTATIONS: Final = (
             (OutcomeWriter, "add", _drop_outcomes(_ADD))),
     variant("a quarantined task runs beside other tasks", 4, ("poison", "long"),
             (TaskFetcher, "claim", _claim_crashed_among_others)),
-    variant("attempts are not recorded", 0, ("flaky",), (recording, "record_attempts", lambda *args: None)),
+    variant("attempts are not recorded", 0, ("flaky",), (outcomes, "record_attempts", lambda *args: None)),
     variant("a retry by hand leaves the lease", 1, ("retry", "long"), (actions, "update_tasks", _without_lease)),
     variant("no key is full", 1, (KEYS, "long"), (LimitCapacity, "for_key", lambda self, key: UNLIMITED)),
     variant("no queue is full", 7, (KEYS, "long"), (LimitCapacity, "for_queue", lambda self: UNLIMITED)),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from peerd.store import outcomes
 from peerd.store.connection.database import Database
-from peerd.store.outcomes import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer, ClaimMutex
@@ -33,7 +33,7 @@ def main() -> None:
         for task in won.tasks:
             print_line(f"{task.id} {task.lease}")
         results = {ClaimId(task.id, task.lease): None for task in won.tasks}
-        if refused := database.run(complete.complete, claimer.process_id, results):
+        if refused := database.run(outcomes.complete, claimer.process_id, results):
             print_line(f"refused {refused}")
     database.close()
 

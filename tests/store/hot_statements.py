@@ -11,14 +11,11 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
-from peerd.store import jobs
-from peerd.store.enqueue import enqueue
+from peerd.store import chore_batches, due, enqueue, jobs, outcomes, rescue
+from peerd.store.chore_batches import HistoryAge, HistoryPlace, purge_step
 from peerd.store.jobs import Bury, Release
 from peerd.store.jobs.statistics import count_unfinished_up_to
-from peerd.store.maintenance import chore_batches, due, rescue
-from peerd.store.maintenance.chore_batches import HistoryAge, HistoryPlace, purge_step
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId, TaskProgress
+from peerd.store.outcomes import ClaimId, TaskProgress
 from peerd.store.schema.tables import limits
 from peerd.store.statements import new_token
 from peerd.store.take import backlog, claiming, quarantined
@@ -53,12 +50,12 @@ def operations_on_tasks(world: World, claimer: Claimer) -> Iterator[tuple[Callab
     )
     run(lambda connection: connection.execute(sa.delete(limits)).rowcount)
     yield partial(run, claiming.claimed_by_token, claimer, token), working
-    yield partial(run, recording.claims_of_process, claimer.process_id), working
-    yield partial(run, recording.touch, {held(task) for task in held_now}), by_id
-    yield partial(run, recording.report_progress, {held(task): TaskProgress(0.5) for task in held_now}), by_id
+    yield partial(run, outcomes.claims_of_process, claimer.process_id), working
+    yield partial(run, outcomes.touch, {held(task) for task in held_now}), by_id
+    yield partial(run, outcomes.report_progress, {held(task): TaskProgress(0.5) for task in held_now}), by_id
     done: dict[Any, str | None] = {held(task): "1" for task in held_now[:5]}
-    yield partial(run, complete.complete, claimer.process_id, done), by_id
-    yield partial(run, complete.complete, claimer.process_id, done), by_id  # and the query of a repeated one
+    yield partial(run, outcomes.complete, claimer.process_id, done), by_id
+    yield partial(run, outcomes.complete, claimer.process_id, done), by_id  # and the query of a repeated one
     failed = Failed(error="boom", retry_in=0.0)
     yield partial(run, record_outcome, claimer.process_id, held(held_now[6]), failed), by_id
     yield partial(run, chore_batches.stage_due, Status.FAILURE, 20), {"tasks_due"} | by_id

@@ -8,7 +8,7 @@ from typing import Any
 from peerd.domain.task import NewTask
 from peerd.store import jobs
 from peerd.store.jobs import Bury, JobState, Release, ReservedJob
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.take.claimer import Claimer
 from tests.store.world import World
 

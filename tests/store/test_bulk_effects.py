@@ -26,11 +26,11 @@ from peerd.domain.bulk import (
 from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.domain.task import Task
-from peerd.store.enqueue.unique_keys import acquire_key
 from peerd.store.schema.tables import unique_keys
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token
 from peerd.store.tasks import actions
+from peerd.store.unique_keys import acquire_key
 from tests.store.bulk_steps import carry_out, create
 from tests.store.world import World
 

@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
+from peerd.store import enqueue
 from peerd.store.connection import mysql, postgresql
 from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import reads_latest_commits, utc_session
-from peerd.store.enqueue import enqueue
 from tests.store.world import World
 from tests.support.server_kinds import INNODB, ON_SERVERS
 

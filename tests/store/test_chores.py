@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.store.maintenance import chore_batches
+from peerd.store import chore_batches
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.tables import nodes as node_table

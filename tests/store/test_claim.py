@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store.enqueue import enqueue
+from peerd.store import enqueue
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.tables import limits
 from peerd.store.schema.types import seconds_from_now

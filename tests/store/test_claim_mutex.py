@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
+from peerd.store import enqueue
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
 from peerd.store.statements import CompiledStatement, new_token
 from peerd.store.take import claimer as mutex_module
 from peerd.store.take import claiming

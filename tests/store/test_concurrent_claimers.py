@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.enqueue import enqueue
+from peerd.store import enqueue
 from peerd.store.take.claimer import MUTEX_FROM_LIMIT
 from peerd.store.tasks import pages
 from tests.store.world import World

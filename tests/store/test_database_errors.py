@@ -18,8 +18,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseRefused, DatabaseUnavailable, UnsupportedDatabase
 from peerd.domain.task import NewTask
+from peerd.store import enqueue
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
 from peerd.store.schema.migrate import current_revision, migrate
 from tests.store.world import World, at_once
 from tests.support.server_kinds import ON_SERVERS

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import LATEST, NewTask
+from peerd.store import enqueue
 from peerd.store.connection.mysql import is_member
-from peerd.store.enqueue import enqueue
 from peerd.store.schema.tables import tasks
 from tests.store.world import World
 

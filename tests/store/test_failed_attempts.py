@@ -14,7 +14,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import Masker
 from peerd.operate.error_groups import read_error_groups
 from peerd.operate.task_filter import TaskFilter
-from peerd.store.maintenance import rescue
+from peerd.store import rescue
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.failed_attempts import list_failed_attempts

@@ -15,14 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
-from peerd.store import schedule_runs
+from peerd.store import chore_batches, enqueue, outcomes, rescue, schedule_runs
 from peerd.store.connection import database_errors, mysql
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.migrate import current_revision, migrate, newest
 from peerd.store.take import claiming
 from peerd.store.tasks import actions, pages
@@ -116,8 +113,8 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
     for task in taken:
         assert task.lease == 2
     servers[1].run(mysql.wait_for_sync)
-    results = dict.fromkeys(servers[1].read(recording.claims_of_process, claimer.process_id))
-    assert not servers[1].run(complete.complete, claimer.process_id, results)
+    results = dict.fromkeys(servers[1].read(outcomes.claims_of_process, claimer.process_id))
+    assert not servers[1].run(outcomes.complete, claimer.process_id, results)
     assert all_of(partial(chore_batches.purge, status=Status.DONE, age=-60.0)) == count
     assert world.count() == world.attempt_rows() == 0
 
@@ -170,9 +167,9 @@ def test_a_claim_whose_answer_was_lost_is_found_on_a_server_that_lags(world: Wor
 
     def take() -> None:
         assert world.run(claiming.claim, claimer, token=7, limit=1).tasks
-        assert not lagging.read(recording.claims_of_process, claimer.process_id), "it lags"
+        assert not lagging.read(outcomes.claims_of_process, claimer.process_id), "it lags"
 
-    assert not lagging.read(recording.claims_of_process, claimer.process_id)  # so that it is connected before it lags
+    assert not lagging.read(outcomes.claims_of_process, claimer.process_id)  # so that it is connected before it lags
     found = answer_of_a_server_that_lags(lagging, take, lambda: lagging.read(claiming.claimed_by_token, claimer, 7))
     assert [task.id for task in found] == [task_id]
 

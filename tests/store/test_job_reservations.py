@@ -17,7 +17,7 @@ from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
 from peerd.store import jobs
 from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
 from peerd.store.jobs.outcomes import RecordedFailure
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer

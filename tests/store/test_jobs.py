@@ -10,9 +10,8 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.limit import Limit
 from peerd.domain.task import NewTask
-from peerd.store import jobs
+from peerd.store import jobs, limits
 from peerd.store.jobs import Bury, JobState
-from peerd.store.limits import definitions
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import seconds_from_now
 from tests.store.job_steps import TTR, UINT32, bury, delete, put, put_all, reserve, reserved_ids
@@ -22,7 +21,7 @@ pytestmark = pytest.mark.every_database
 
 
 def limit(world: World, queue: str, key: str = "", **fields: Any) -> None:
-    world.run(definitions.set_limit, Limit(queue=queue, key=key, **fields))
+    world.run(limits.set_limit, Limit(queue=queue, key=key, **fields))
 
 
 def test_a_limit_of_a_tube_holds_for_reservations_which_count_as_running(world: World) -> None:

@@ -13,16 +13,14 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store import queues
-from peerd.store.limits import turns
-from peerd.store.limits.turns import MAX_LEVELS
+from peerd.store import outcomes, queues
 from peerd.store.nodes import nodes
-from peerd.store.outcomes import complete
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements import new_token
-from peerd.store.take import backlog, claiming
+from peerd.store.take import backlog, claiming, turns
 from peerd.store.take.backlog import ClaimableWork
 from peerd.store.take.claimer import Claimer
+from peerd.store.take.turns import MAX_LEVELS
 from tests.store.world import World, at_once, held
 from tests.support.server_kinds import ON_SERVERS
 
@@ -60,7 +58,7 @@ def keys(taken: list[Task]) -> dict[str | None, int]:
 
 
 def done(world: World, claimer: Claimer, taken: list[Task]) -> None:
-    refused = world.run(complete.complete, claimer.process_id, {held(task): None for task in taken})
+    refused = world.run(outcomes.complete, claimer.process_id, {held(task): None for task in taken})
     assert not refused
 
 

@@ -12,8 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.limit import Limit, Rate
-from peerd.store.limits.definitions import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
-from peerd.store.maintenance.due import read_due_maintenance
+from peerd.store.due import read_due_maintenance
+from peerd.store.limits import LimitState, list_limits, purge_limit_starts, remove_limit, set_limit
 from peerd.store.schema.tables import limit_starts, limits
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token

@@ -9,9 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
+from peerd.store import enqueue, outcomes
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.outcomes import complete, recording
 from peerd.store.schema.tables import tasks
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
@@ -88,7 +87,7 @@ def test_touching_and_completing_lock_the_rows_that_they_write(world: World) -> 
     fill(world, "a")
     taken = world.take(claimer, 50)
     with world.store.engine.connect() as connection:
-        recording.touch(connection, {held(task) for task in taken[:25]})
-        complete.complete(connection, claimer.process_id, {held(task): None for task in taken[25:]})
+        outcomes.touch(connection, {held(task) for task in taken[:25]})
+        outcomes.complete(connection, claimer.process_id, {held(task): None for task in taken[25:]})
         assert 50 <= rows_locked(world.store, connection) <= 50 + A_FEW
         connection.rollback()

@@ -17,7 +17,7 @@ from peerd.domain.errors import NotPermitted
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor
 from peerd.manager.table_walks import make_walks
-from peerd.store.maintenance import chore_batches
+from peerd.store import chore_batches
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions, log_lines

@@ -8,7 +8,7 @@ import pytest
 
 from peerd.config.address import normalise_url
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.complete import complete
+from peerd.store.outcomes import complete
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements import new_token
 from peerd.store.take import claiming

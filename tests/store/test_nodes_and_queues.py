@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleArguments, StateArguments, decode_command
-from peerd.store.maintenance.due import find_agent_work, find_next_due
+from peerd.store.due import find_agent_work, find_next_due
 from peerd.store.nodes import nodes, processes, requests
 from peerd.store.nodes.requests import NodeRequest
 from peerd.store.schema.tables import node_requests

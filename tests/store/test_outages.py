@@ -14,7 +14,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, Event, EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import MOST_RELAPSES, STEADY_AFTER, OutageTracker
-from peerd.store.outcomes.recording import ClaimId, TaskProgress
+from peerd.store.outcomes import ClaimId, TaskProgress
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.toucher import Toucher
 

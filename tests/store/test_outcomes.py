@@ -6,8 +6,8 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Failed
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId, TaskProgress, WriteResult
+from peerd.store import outcomes
+from peerd.store.outcomes import ClaimId, TaskProgress, WriteResult
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions
 from tests.store.world import World, held
@@ -21,7 +21,7 @@ def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -
     task = world.take_one()
     assert task.process_id is not None
     dirty = "nul \x00 half \ud800 " + "x" * 10 * ERROR_LIMIT
-    assert world.run(recording.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
+    assert world.run(outcomes.report_progress, {held(task): TaskProgress(float("nan"), dirty)}) == WriteResult(
         set(), set()
     )
     assert len(world.get(task_id).progress_note or "") <= 255
@@ -61,7 +61,7 @@ def test_each_of_many_results_is_written_into_its_own_task_however_large(world: 
             world.add()
         taken = world.take(claimer, number)
         given = {held(task): RESULTS[index % len(RESULTS)] for index, task in enumerate(reversed(taken))}
-        assert world.store.run_short(complete.complete, claimer.process_id, given) == set(), number
+        assert world.store.run_short(outcomes.complete, claimer.process_id, given) == set(), number
         found = [world.get(task.id) for task in taken]
         assert {ClaimId(task.id, task.lease): task.result for task in found} == given, number
         assert {task.status for task in found} == {Status.DONE}, number

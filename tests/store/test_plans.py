@@ -12,16 +12,14 @@ from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.waiting import why_tasks_wait
 from peerd.operate.overview import read_overview
-from peerd.store import jobs, queue_states
+from peerd.store import chore_batches, jobs, outcomes, queue_states
 from peerd.store.bulk.acting import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk, preview_bulk
 from peerd.store.connection.database import Database
 from peerd.store.jobs import Release
 from peerd.store.jobs.statistics import unfinished_queues
-from peerd.store.maintenance import chore_batches
 from peerd.store.nodes.nodes import count_running
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements import new_token
@@ -153,8 +151,8 @@ def assert_writes_go_by_id(world: World) -> None:
     claimer = world.claimer()
     [task] = world.take(claimer, 1)
     run, by_id = world.run, {"PRIMARY"}
-    check(world.store, partial(run, recording.touch, {held(task)}), by_id)
-    check(world.store, partial(run, complete.complete, claimer.process_id, {held(task): "1"}), by_id)
+    check(world.store, partial(run, outcomes.touch, {held(task)}), by_id)
+    check(world.store, partial(run, outcomes.complete, claimer.process_id, {held(task): "1"}), by_id)
     looked_for = {"tasks_closing", "index: the whole table"}  # without locks, in the same index
     check(world.store, partial(run, chore_batches.purge, Status.DONE, -60.0), looked_for | by_id)
     assert world.find(task.id) is None
@@ -228,7 +226,7 @@ def test_a_claim_and_a_completion_are_planned_once_and_queries_of_users_each_tim
     def work(connection: sa.Connection) -> list[tuple[int, int]]:
         for _ in range(20):
             [task] = claiming.claim(connection, claimer, token=new_token(), limit=1).tasks
-            assert not complete.complete(connection, claimer.process_id, {held(task): None})
+            assert not outcomes.complete(connection, claimer.process_id, {held(task): None})
         return [plans(connection, word) for word in ("FOR UPDATE", "unnest")]
 
     def list_page(connection: sa.Connection) -> tuple[int, int]:
@@ -259,7 +257,7 @@ def test_what_was_planned_for_an_empty_table_is_right_for_a_full_one(world: Worl
         for _ in range(10):
             assert not claiming.claim(connection, claimer, token=new_token(), limit=500).tasks
             for result in (None, "1"):
-                assert complete.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
+                assert outcomes.complete(connection, claimer.process_id, {unclaimed: result}) == {unclaimed}
         return plans_of_prepared(connection, "UPDATE tasks")
 
     database = Database(world.store.url)  # whose connections have planned nothing yet

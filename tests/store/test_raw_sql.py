@@ -12,10 +12,9 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
-from peerd.store import jobs
+from peerd.store import chore_batches, jobs
 from peerd.store.jobs import Bury, Release
-from peerd.store.maintenance import chore_batches
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions

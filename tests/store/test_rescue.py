@@ -14,9 +14,9 @@ from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
-from peerd.store.maintenance import due, rescue
-from peerd.store.maintenance.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
+from peerd.store import due, rescue
 from peerd.store.nodes import processes
+from peerd.store.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.reading import sum_tiles

@@ -13,9 +13,9 @@ from peerd.domain.errors import InvalidSchedule, RunNotFound, ScheduleNameTaken,
 from peerd.domain.schedule import FireTick, RunStatus, Schedule, decide_tick
 from peerd.operate.new_schedule import build_schedule
 from peerd.store import schedule_runs, schedules
-from peerd.store.maintenance.due import find_agent_work
+from peerd.store.due import find_agent_work
 from peerd.store.nodes import nodes
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import StoredSchedulesState
 from peerd.store.schema.tables import nodes as node_table

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
-from peerd.store.limits.definitions import list_limits
+from peerd.store.limits import list_limits
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.steps import STEPS, bucket_start
 from peerd.store.tasks.pages import list_tasks

@@ -12,11 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import NewTask
+from peerd.store import enqueue, outcomes
 from peerd.store.connection.database import Database
 from peerd.store.connection.sqlite import LARGEST_IDLE_WAL
-from peerd.store.enqueue import enqueue
-from peerd.store.outcomes import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import tasks
 from peerd.store.statements import new_token
@@ -98,7 +97,7 @@ def test_what_claims_and_completions_write_meets_every_check(world: World) -> No
     claimer = world.claimer()
     won = world.store.run_short(claiming.claim, claimer, token=new_token(), limit=4).tasks
     results = {ClaimId(task.id, task.lease): '{"n":1}' if task.priority % 2 else None for task in won[:2]}
-    assert not world.store.run_short(complete.complete, claimer.process_id, results)
+    assert not world.store.run_short(outcomes.complete, claimer.process_id, results)
     assert reported() == ["ok"]
     with pytest.raises(sa.exc.IntegrityError, match="updated_at_form"):
         world.execute(BAD)  # all other writes are checked

@@ -14,10 +14,10 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.ring import TasksAvailable, TaskScheduled
 from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.endpoints import nodes_without_endpoint, read_endpoints, write_endpoint
+from peerd.store.chore_batches import stage_all_due
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.maintenance.chore_batches import stage_all_due
-from peerd.store.maintenance.due import find_next_due, read_due_maintenance
-from peerd.store.outcomes.recording import database_now
+from peerd.store.due import find_next_due, read_due_maintenance
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async

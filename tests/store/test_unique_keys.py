@@ -11,10 +11,9 @@ import sqlalchemy as sa
 from peerd.domain.errors import IdempotencyKeyReused, NodeNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
+from peerd.store import chore_batches, enqueue
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.enqueue.enqueue import Enqueued, enqueue_once, purge_idempotency_keys
-from peerd.store.maintenance import chore_batches
+from peerd.store.enqueue import Enqueued, enqueue_once, purge_idempotency_keys
 from peerd.store.schema.tables import idempotency_keys
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks import actions

@@ -15,13 +15,11 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
+from peerd.store import chore_batches, enqueue, outcomes
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.nodes import processes as process_records
-from peerd.store.outcomes import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token
@@ -187,7 +185,7 @@ class World:
     def complete(self, task: Task, result: str | None = None) -> bool:
         """Whether it was accepted."""
         assert task.process_id is not None
-        return not self.store.run(complete.complete, task.process_id, {held(task): result})
+        return not self.store.run(outcomes.complete, task.process_id, {held(task): result})
 
     def silence(self, task_id: int, seconds: float) -> None:
         """Backdate the last touch of a task and the last heartbeat of its process."""

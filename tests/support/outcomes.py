@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from peerd.domain.outcome import Outcome
-from peerd.store.outcomes.recording import ClaimId, record_outcomes
+from peerd.store.outcomes import ClaimId, record_outcomes
 
 
 def record_outcome(connection: Connection, process_id: int, held: ClaimId, outcome: Outcome) -> bool:

@@ -8,10 +8,9 @@ import pytest
 
 from peerd import Status
 from peerd.domain.errors import TaskNotFound
+from peerd.store import chore_batches, outcomes, rescue
 from peerd.store.connection.database import Database
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.outcomes import recording
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.migrate import migrate
 from peerd.testing import Clock
 from tests.store.world import World, at_once, held
@@ -46,7 +45,7 @@ def test_a_task_is_rescued_expired_and_purged_when_the_clock_decides(world: Worl
     tasks = {task.id: task for task in world.take(world.claimer())}
     late = world.add(finish_in=30.0)
     clock.advance(20)
-    assert world.store.run(recording.touch, {held(tasks[touched])}) == set()
+    assert world.store.run(outcomes.touch, {held(tasks[touched])}) == set()
     assert world.store.run(chore_batches.expire) == 0
     clock.advance(10.001)
     assert [one.task_id for one in world.store.run(rescue.rescue_untouched, 30.0)] == [silent]

@@ -15,7 +15,7 @@ import pytest
 from peerd import Context, Queue, Status, Task
 from peerd.config.settings import ManagerSettings
 from peerd.runtime.observability.events import ComponentFailed
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import limit_starts, unique_keys
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer

@@ -21,7 +21,7 @@ from peerd.runtime.observability.events import (
     UnknownClaimReleased,
 )
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.testing import EventRecorder, eventually_async
 from peerd.work.attempts import outcome_writer
 from tests.work.harness import Gates, RunnerHarness

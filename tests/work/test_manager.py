@@ -31,7 +31,7 @@ from peerd.runtime.observability.events import (
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.shell.process_shell import ProcessShell
 from peerd.store.nodes.nodes import heartbeat
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async

@@ -13,9 +13,9 @@ from peerd import Cancel, Client, Context, Dead, Queue, Retry, Snooze, Status
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.task import NewTask
 from peerd.runtime.observability.events import AttemptEnded, EventBus
+from peerd.store import enqueue
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.enqueue import enqueue
 from peerd.testing import eventually_async
 from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.attempts.attempt_execution import Execution

@@ -22,9 +22,9 @@ from peerd.runtime.observability.events import (
     StorageConditionFound,
 )
 from peerd.store.alerts import ReportAge, end_condition, record_alert
+from peerd.store.due import DueMaintenance, read_due_maintenance
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disks import read_counts
-from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
 from peerd.store.schema.tables import depths, disks, file_checks, nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.depths import write_depths

@@ -20,9 +20,9 @@ from peerd.domain.errors import UnsupportedDatabase
 from peerd.domain.task import Call, NewTask
 from peerd.operate.enqueuing import rings_for
 from peerd.operate.request import EnqueueOptions, new_task
+from peerd.store import enqueue as store
 from peerd.store.connection.mysql import utc_session
-from peerd.store.enqueue import enqueue as store
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.enqueue import Enqueued
 
 DIALECTS: Final = {
     ("mysql", ""): "mysql+mysqldb",

@@ -34,7 +34,7 @@ from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, Signer, encode_text
 from peerd.doorbell.endpoints import Endpoint, read_endpoints
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.types import MYSQL
 
 MIN_INTERVAL: Final = 0.002

@@ -102,7 +102,7 @@ class Maintenance:
     def __call__(self, database: Database) -> None:
         """Run what is due."""
         from peerd.manager.chores import CHORES  # noqa: PLC0415 - see above
-        from peerd.store.maintenance.due import read_due_maintenance  # noqa: PLC0415
+        from peerd.store.due import read_due_maintenance  # noqa: PLC0415
 
         due, now = database.read(read_due_maintenance), time.monotonic()
         for chore in CHORES:

@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.gateway.operations import EXECUTIONS, Holder, JobOperation, Put, Reserve
 from peerd.store.connection.database import Database
-from peerd.store.enqueue.enqueue import enqueue_one, is_one_statement
+from peerd.store.enqueue import enqueue_one, is_one_statement
 
 MOST_LOCKED: Final = 3
 """Operations of a batch that may wait for a locked row, a second each; after them the others are not tried."""

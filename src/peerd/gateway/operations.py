@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.task import NewTask
 from peerd.store import jobs
 from peerd.store.jobs.types import Bury, Release, ReservedJob
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.take.claimer import Claimer
 
 Results = Sequence[Any]

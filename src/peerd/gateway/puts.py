@@ -28,7 +28,7 @@ from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
 from peerd.gateway.waiting import QueueClient
 from peerd.store import jobs
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.enqueue import Enqueued
 
 NO_OPTIONS: Final = QueueSettings()
 VALID_FOR: Final = 1.0

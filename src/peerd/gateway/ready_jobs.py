@@ -21,8 +21,8 @@ from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue
 from peerd.gateway.operations import StoreCall
 from peerd.gateway.waiting import FOREVER, QueueClient, Waiters
 from peerd.store import jobs
-from peerd.store.maintenance.chore_batches import stage_all_due
-from peerd.store.maintenance.due import find_next_due
+from peerd.store.chore_batches import stage_all_due
+from peerd.store.due import find_next_due
 from peerd.store.tasks.rows import BATCH
 
 TIMER_MARGIN: Final = 0.001

@@ -26,7 +26,7 @@ from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.store import jobs
 from peerd.store.jobs.outcomes import RecordedFailure
 from peerd.store.jobs.types import Bury, Release, ReservedJob
-from peerd.store.outcomes.recording import ClaimId, claims_of_process
+from peerd.store.outcomes import ClaimId, claims_of_process
 
 SOONEST_STAGING: Final = 0.001
 """Seconds after which a failed job is staged for its next attempt, if that is due at once."""

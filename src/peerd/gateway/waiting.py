@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from peerd.gateway.group_commit import Batch, Callback, Run
 from peerd.gateway.operations import Reserve
 from peerd.store.jobs.types import ReservedJob
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 
 SAFETY_MARGIN: Final = 1.0
 """Seconds before a deadline in which a waiting client is answered that it comes soon (beanstalkd's rule)."""

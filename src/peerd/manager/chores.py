@@ -19,15 +19,15 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
 from peerd.manager.table_walks import HistoryWalk, SeriesWalk, make_walks
+from peerd.store import chore_batches as batches
 from peerd.store.access.audit import purge_entries
 from peerd.store.access.logins import purge_login_failures, purge_sessions
 from peerd.store.alerts import follow_silent_nodes, purge_alerts
 from peerd.store.bulk.rows import purge_bulk
-from peerd.store.enqueue.enqueue import purge_idempotency_keys
-from peerd.store.limits.definitions import purge_limit_starts
-from peerd.store.maintenance import chore_batches as batches
-from peerd.store.maintenance.chore_batches import HistoryStep
-from peerd.store.maintenance.due import DueMaintenance
+from peerd.store.chore_batches import HistoryStep
+from peerd.store.due import DueMaintenance
+from peerd.store.enqueue import purge_idempotency_keys
+from peerd.store.limits import purge_limit_starts
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.nodes.requests import purge_requests
 from peerd.store.schedule_runs import purge_runs

@@ -31,12 +31,12 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.shell.process_shell import ProcessShell, Service
+from peerd.store.chore_batches import count_pinned, nodes_of_pinned
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.maintenance.chore_batches import count_pinned, nodes_of_pinned
-from peerd.store.maintenance.due import DueMaintenance, read_due_maintenance
-from peerd.store.maintenance.rescue import events_of_rescue, rescue_untouched
+from peerd.store.due import DueMaintenance, read_due_maintenance
 from peerd.store.nodes.nodes import deactivate_silent
 from peerd.store.nodes.processes import heartbeat_process
+from peerd.store.rescue import events_of_rescue, rescue_untouched
 from peerd.store.schedule_runs import mark_lost_runs
 
 BULK: Final = "bulk actions"

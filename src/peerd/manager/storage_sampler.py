@@ -24,8 +24,8 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.storage.conditions import StorageCondition, read_conditions
 from peerd.store.alerts import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.due import DueMaintenance
 from peerd.store.files.disks import count_copies, write_counts
-from peerd.store.maintenance.due import DueMaintenance
 
 SAMPLE_EVERY: Final = 15.0
 """Seconds between two samples."""

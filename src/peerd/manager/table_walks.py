@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy.engine import Connection
 
 from peerd.config.settings import QueueSettings
-from peerd.store.maintenance.chore_batches import HistoryAge, HistoryPlace, HistoryStep, ages_of, purge_step
+from peerd.store.chore_batches import HistoryAge, HistoryPlace, HistoryStep, ages_of, purge_step
 from peerd.store.statistics.rollup import RollupStep
 from peerd.store.statistics.steps import SETTLED_AFTER, bucket_start
 
@@ -22,7 +22,7 @@ BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 class HistoryWalk:
-    """The walk along the done tasks that deletes those of one age; see `peerd.store.maintenance.chore_batches`.
+    """The walk along the done tasks that deletes those of one age; see `peerd.store.chore_batches`.
 
     The first and each later pass goes up to the tasks that are young enough to stay. A task is read once for each age,
     however many tasks are kept. A walk stays behind what may still appear: tasks whose end has not been committed yet,

@@ -39,7 +39,7 @@ from peerd.operate.tasks import TaskOperations
 from peerd.operate.tokens import TokenOperations
 from peerd.operate.users import UserOperations
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence

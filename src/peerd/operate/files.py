@@ -39,7 +39,7 @@ from peerd.storage.overview import StorageOverview, is_storage_used, read_storag
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import Decision, FileHealth, decide
 from peerd.store.access.audit import bucket_state, file_state
-from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.enqueue import enqueue
 from peerd.store.files import listing, usage
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.checks import (

@@ -15,10 +15,9 @@ from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store import jobs, queue_states, queues
+from peerd.store import jobs, limits, queue_states, queues
 from peerd.store.access.audit import limit_state, queue_state
-from peerd.store.limits import definitions
-from peerd.store.limits.definitions import LimitState
+from peerd.store.limits import LimitState
 from peerd.store.nodes.known_handlers import read_misfit
 from peerd.store.queue_states import QueueState
 
@@ -177,7 +176,7 @@ class LimitOperations(OperationGroup[Mode]):
         stored_key = _stored_key(key, each_key=each_key)
         check_limit_target(queue, stored_key)
         self._require_queue("limits.remove", queue)
-        return self._on_limit(Query("run", definitions.remove_limit, queue, stored_key), queue, stored_key)
+        return self._on_limit(Query("run", limits.remove_limit, queue, stored_key), queue, stored_key)
 
     @operation(in_queues=True)
     def list(self, queue: str | None = None) -> Query[LimitStates]:
@@ -210,11 +209,11 @@ def _list_queues(connection: Connection, only: Queues) -> QueueStates:
 
 
 def _list_limits(connection: Connection, queue: str | None, only: Collection[str] | None) -> LimitStates:
-    return [limit for limit in definitions.list_limits(connection, queue) if only is None or limit.queue in only]
+    return [limit for limit in limits.list_limits(connection, queue) if only is None or limit.queue in only]
 
 
 def _set_limit(connection: Connection, limit: Limit) -> Limit:
-    definitions.set_limit(connection, limit)
+    limits.set_limit(connection, limit)
     return limit
 
 

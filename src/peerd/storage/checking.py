@@ -20,7 +20,7 @@ from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import NewTask
 from peerd.storage.placement.brake import GRACE, DiskView, view_disks
 from peerd.storage.placement.decision import Decision, FileHealth, Settled
-from peerd.store.enqueue.enqueue import enqueue_many
+from peerd.store.enqueue import enqueue_many
 from peerd.store.files.checks import (
     DANGER_OF_TOMBSTONE,
     DANGER_WITHOUT_COPY,

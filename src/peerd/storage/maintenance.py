@@ -32,7 +32,7 @@ from peerd.storage.node import StorageNode
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.rebalancing import FILES_OF_STEP, move_on, pass_over
 from peerd.storage.uploads import abort_stale, remove_aborted
-from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.enqueue import enqueue
 from peerd.store.files.checks import DANGER_OF_TOMBSTONE, DANGERS, MOST_ENDANGERED, lock_due_checks, set_check_aside
 from peerd.store.files.versions import delete_expired
 from peerd.store.files.walks import begin_walks_of_missing, next_to_verify, scrub_goes_on, walk_again, walk_on

@@ -44,7 +44,7 @@ from peerd.storage.running_uploads import RunningUploads
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner, NodeVerifier
 from peerd.store.connection.database import Database
-from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.enqueue import enqueue
 from peerd.store.files.checks import lock_checks
 from peerd.store.files.copies import Content, count_bad
 from peerd.store.files.disks import bytes_on_disk

@@ -21,7 +21,7 @@ from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Schedule
 from peerd.domain.task import NewTask
 from peerd.runtime.tracing.enqueue_span import begin_enqueue_span
-from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.enqueue import enqueue
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import BATCH
@@ -258,7 +258,7 @@ def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | 
     Only a node that may rescue tasks may call it; see `peerd.manager.rescue_guard`. A node that was restarted counts
     as gone when its new incarnation is older than ``silence``: processes of the earlier one may run on for a while. A
     run whose own process writes heartbeats is not lost, even if the node's agent is silent.
-    ``as_of`` is as for `peerd.store.maintenance.rescue.rescue_untouched`.
+    ``as_of`` is as for `peerd.store.rescue.rescue_untouched`.
     """
     before = seconds_from_now(-silence) if as_of is None else as_of - timedelta(seconds=silence)
     is_restarted = nodes.c.incarnation != RUN.incarnation  # null, and so false, after an orderly stop

@@ -31,7 +31,7 @@ from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, WORKER, FireTick, MissTick, RunStatus, Schedule, initial_run_status
 from peerd.store import schedule_runs as runs
 from peerd.store.connection.mysql import wait_for_sync
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.tables import nodes, schedule_runs, schedules, stored_schedules
 from peerd.store.schema.types import Instant, moment, now, seconds_from_now

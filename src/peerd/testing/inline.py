@@ -12,7 +12,7 @@ from peerd.domain.lifecycle import Status, after
 from peerd.domain.outcome import Done, Failed, Outcome, transition_after
 from peerd.domain.task import Call, Task
 from peerd.runtime.observability.events import Event, EventBus
-from peerd.store.outcomes.recording import TaskProgress
+from peerd.store.outcomes import TaskProgress
 from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.rows import MOMENT, make_task
 from peerd.work.context import Context

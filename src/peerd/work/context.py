@@ -15,7 +15,7 @@ from peerd.domain.task import Task
 from peerd.runtime.concurrency.background_tasks import BackgroundWork
 from peerd.runtime.messages.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.store.outcomes.recording import TaskProgress
+from peerd.store.outcomes import TaskProgress
 from peerd.work.logs.attempt_log import AttemptLog
 from peerd.work.logs.capture import attempt_loggers
 

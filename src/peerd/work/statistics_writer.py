@@ -26,7 +26,7 @@ from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.steps import MINUTE
 

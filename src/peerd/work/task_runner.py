@@ -24,7 +24,7 @@ from peerd.runtime.observability.events import ComponentFailed, EventBus, Limite
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.outcomes.recording import ClaimId, claims_of_process
+from peerd.store.outcomes import ClaimId, claims_of_process
 from peerd.store.take.claimer import Claimer
 from peerd.work.attempts.active_attempt import ActiveAttempt, build_stuck_attempt
 from peerd.work.attempts.attempt_outcome import UnknownHandlerResolver

@@ -17,7 +17,7 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.store.connection.database import Database
 from peerd.store.nodes import nodes, processes
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.take.claimer import Claimer
 from tests.model.compare import Comparison, Mismatch
 from tests.model.database_clock import DatabaseClock

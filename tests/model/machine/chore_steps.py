@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.maintenance.rescue import RescuedTask
+from peerd.store import chore_batches, rescue
+from peerd.store.rescue import RescuedTask
 from tests.model.compare import read_all
 from tests.model.database_clock import SILENCE, STEP, advance_model, advance_rows
 from tests.model.machine.base import LIMITS, ModelMachine, has_task_in, only_if

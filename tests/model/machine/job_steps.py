@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import jobs
 from peerd.store.jobs import Bury, Release
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, claimer_of, has_task_in, keys, only_if
 from tests.model.machine.user_steps import has_room
 from tests.model.reference import job_rules, user_rules

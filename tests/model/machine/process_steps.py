@@ -10,9 +10,8 @@ from hypothesis.stateful import rule
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Canceled, Deferred, Failed, Outcome, Released, Snoozed
 from peerd.domain.task import Task
-from peerd.store.maintenance import rescue
-from peerd.store.outcomes import complete, recording
-from peerd.store.outcomes.recording import ClaimId, TaskProgress
+from peerd.store import outcomes, rescue
+from peerd.store.outcomes import ClaimId, TaskProgress
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from tests.model.database_clock import DELAYS
@@ -41,7 +40,7 @@ OUTCOMES: Final[list[Outcome]] = [
     Canceled("unwanted"),
     Released("the process ends"),
 ]
-outcomes = st.sampled_from(OUTCOMES)
+some_outcome = st.sampled_from(OUTCOMES)
 ATTEMPTS_OF: Final = {("a", "n"): 2, ("b", "m"): 1, ("b", "n"): 1}
 claim_indexes = st.lists(CLAIM_INDEXES, min_size=1, max_size=4)
 served = st.sampled_from([QUEUES, QUEUES, QUEUES[:1], QUEUES[1:]])
@@ -96,11 +95,11 @@ class ProcessSteps(ModelMachine):
         claims = self._pick_some(indexes)
         if with_progress:
             reports = {claim.held: TaskProgress(index / 2 - 0.5, words) for index, claim in enumerate(claims)}
-            lost = self.run(recording.report_progress, reports).refused
+            lost = self.run(outcomes.report_progress, reports).refused
             told = {(held.id, held.lease): (progress.fraction, progress.note) for held, progress in reports.items()}
             self.same(keys(lost), process_rules.report_progress(self.state, told))
         else:
-            lost = self.run(recording.touch, {claim.held for claim in claims})
+            lost = self.run(outcomes.touch, {claim.held for claim in claims})
             self.same(keys(lost), process_rules.touch(self.state, [claim.key for claim in claims]))
 
     @rule(indexes=claim_indexes, result=st.sampled_from([None, '{"a": 1}']), times=st.integers(1, 2))
@@ -111,11 +110,11 @@ class ProcessSteps(ModelMachine):
         mine = [claim for claim in claims if claim.process == process]
         for _ in range(times):
             results = {one.held: None if index % 2 else result for index, one in enumerate(mine)}
-            refused = self.run(complete.complete, process.id, results)
+            refused = self.run(outcomes.complete, process.id, results)
             wanted = {(held.id, held.lease): text for held, text in results.items()}
             self.same(keys(refused), process_rules.complete(self.state, process.id, wanted))
 
-    @rule(index=CLAIM_INDEXES, outcome=outcomes, again=st.sampled_from([None, None, *OUTCOMES]))
+    @rule(index=CLAIM_INDEXES, outcome=some_outcome, again=st.sampled_from([None, None, *OUTCOMES]))
     @only_if(has_claimed)
     def record_outcome(self, index: int, outcome: Outcome, again: Outcome | None) -> None:
         claim = self.pick(index)
@@ -127,7 +126,7 @@ class ProcessSteps(ModelMachine):
         accepted = self.run(record_outcome, process.id, claim.held, outcome)
         self.same(accepted, process_rules.record_outcome(self.state, process.id, claim.key, outcome))
 
-    @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=outcomes)
+    @rule(index=CLAIM_INDEXES, process=ModelMachine.processes, outcome=some_outcome)
     @only_if(has_claimed)
     def other_process_writes_lost_claim(self, index: int, process: ModelProcess, outcome: Outcome) -> None:
         """Whoever repeats the write of another process is refused, although there is one like it."""
@@ -135,7 +134,7 @@ class ProcessSteps(ModelMachine):
         if self.state.held(*claim.key) is not None or process == claim.process:
             return
         self._conclude(claim, process, outcome)
-        refused = self.run(complete.complete, process.id, {claim.held: None})
+        refused = self.run(outcomes.complete, process.id, {claim.held: None})
         self.same(keys(refused), process_rules.complete(self.state, process.id, {claim.key: None}))
 
     @rule(indexes=claim_indexes, other=ModelMachine.processes, own=st.booleans())

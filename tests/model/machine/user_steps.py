@@ -12,8 +12,8 @@ from hypothesis.stateful import initialize, rule
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store.enqueue import enqueue
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store import enqueue
+from peerd.store.enqueue import Enqueued
 from peerd.store.schema.tables import tasks as task_table
 from peerd.store.tasks import actions
 from tests.model.compare import read_all

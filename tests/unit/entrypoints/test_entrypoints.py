@@ -16,7 +16,7 @@ from peerd.entrypoints.watcher import WatchedFiles
 from peerd.entrypoints.web import load_app
 from peerd.entrypoints.worker import load_worker
 from peerd.runtime.observability.log_messages import accept_failed
-from peerd.store.enqueue.enqueue import enqueue
+from peerd.store.enqueue import enqueue
 from peerd.store.tasks.pages import find_task, get_task
 from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.task_worker import QueueWorker

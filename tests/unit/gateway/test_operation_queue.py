@@ -23,7 +23,7 @@ from peerd.gateway.reserving import Reserving
 from peerd.gateway.tubes import FEW, TableCounts
 from peerd.store.connection.database import Database
 from peerd.store.jobs.types import Release, TubeCounts
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
 

@@ -8,8 +8,7 @@ from peerd.store.connection.database import Database
 from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.nodes.processes import ProcessCapabilities, register_process
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId, TaskProgress, report_progress
+from peerd.store.outcomes import ClaimId, TaskProgress, complete, report_progress
 from peerd.store.statements import new_token
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.claiming import claim

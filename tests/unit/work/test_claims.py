@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.store.outcomes.recording import ClaimId, TaskProgress
+from peerd.store.outcomes import ClaimId, TaskProgress
 from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
 from peerd.work.claims.active_claims import ActiveClaims
 from peerd.work.claims.polling import LimitedPolling

@@ -45,9 +45,9 @@ from peerd.runtime.observability.log_messages import cluster_broadcast_failed
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION
 from peerd.shell.process_shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.maintenance.due import NextDue
+from peerd.store.due import NextDue
 from peerd.store.nodes.nodes import find_node
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schedules import StoredSchedulesState
 
 COMPONENT_NAMES: Final = ("doorbell", "stager")

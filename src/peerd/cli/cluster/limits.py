@@ -17,7 +17,7 @@ from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.limit import WHOLE_QUEUE, Limit
 from peerd.domain.task import EACH_KEY
 from peerd.domain.units import format_duration
-from peerd.store.limits.definitions import LimitState
+from peerd.store.limits import LimitState
 
 app = new_app("List, set and remove limits of queues and keys.")
 

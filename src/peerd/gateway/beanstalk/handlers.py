@@ -23,7 +23,7 @@ from peerd.gateway.reservation_ends import Ending
 from peerd.gateway.session import MakeReply
 from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store import jobs
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.enqueue import Enqueued
 
 MAX_JOB_ID: Final = 2**63 - 1
 """The largest id that a database has; a client may ask for larger ones."""

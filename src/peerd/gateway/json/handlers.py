@@ -14,7 +14,7 @@ from peerd.gateway.operations import HeldCall
 from peerd.gateway.puts import TubeFull
 from peerd.gateway.reservation_ends import Ending, ignore
 from peerd.gateway.waiting import Reservation
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.enqueue import Enqueued
 from peerd.store.jobs import outcomes
 
 HELD_AS_LONG_AS_ITS_CONNECTION: Final = LARGEST_CLIENT_SECONDS

@@ -15,7 +15,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level
 from peerd.store.access.audit import DONE, AuditFilter, list_entries
-from peerd.store.limits.definitions import LimitState, list_limits
+from peerd.store.limits import LimitState, list_limits
 from peerd.store.nodes.known_handlers import count_unknown_handlers
 from peerd.store.nodes.nodes import Node, NodeLoad, list_nodes, read_serving_loads
 from peerd.store.queues import QueueBacklog, has_jobs_of_clients, known_queues, measure_backlog, pending_nodes

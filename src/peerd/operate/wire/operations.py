@@ -13,7 +13,7 @@ from peerd.operate.client import ClientOperations
 from peerd.operate.job import FindTask, Job
 from peerd.operate.operations import BlockingMode, Operation, OperationGroup
 from peerd.operate.wire.signatures import ArgumentStruct
-from peerd.store.enqueue.enqueue import Enqueued
+from peerd.store.enqueue import Enqueued
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """The parameter that makes a repetition harmless."""

@@ -35,7 +35,7 @@ from peerd.domain.lifecycle import Status, sources
 from peerd.domain.task import EARLIEST, Task
 from peerd.store.bulk.rows import get_bulk, insert_bulk
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.conditions import select_by_id, status_is
 from peerd.store.tasks.filters import TaskConditions, as_of, resolve_filter

@@ -7,7 +7,7 @@ Ready is pending; delayed is scheduled, failure or waiting; reserved is working;
 are no jobs.
 """
 
-from peerd.store.enqueue.enqueue import put
+from peerd.store.enqueue import put
 from peerd.store.jobs.held import bury, delete_held, release, release_all, touch_reservations
 from peerd.store.jobs.kicking import KickedPart, delete_free, kick, kick_job, kick_part
 from peerd.store.jobs.pauses import pause_state, pause_tube

@@ -19,11 +19,10 @@ from sqlalchemy.sql import expression
 
 from peerd.domain.lifecycle import Status, TaskEvent, sources, target
 from peerd.domain.task import delay_until_start
-from peerd.store.enqueue import unique_keys
+from peerd.store import unique_keys
 from peerd.store.jobs.reserving import bounded_ttr
 from peerd.store.jobs.types import Bury, Release, ReleaseCounter
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId, complete
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, new_token

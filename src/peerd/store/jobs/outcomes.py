@@ -12,8 +12,7 @@ from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.outcome import Failed, transition_after
 from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import Task
-from peerd.store.outcomes.complete import complete
-from peerd.store.outcomes.recording import ClaimId, TaskProgress, apply_verdicts, database_now, is_held, report_progress
+from peerd.store.outcomes import ClaimId, TaskProgress, apply_verdicts, complete, database_now, is_held, report_progress
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.rows import LARGEST_INTEGER, lock_tasks
 

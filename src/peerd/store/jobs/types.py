@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 
 URGENT_ABOVE: Final = 65_536 - 1024
 """Jobs of a higher priority than this are urgent: those whose pri is below 1024."""

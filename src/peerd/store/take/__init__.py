@@ -8,5 +8,5 @@
 - `claimer`: the process that takes, and the mutex of claimers that collide.
 - `quarantined`: which process stops claiming for the tasks that must run alone.
 
-Tasks that count for a limit are taken by turns of their queue: `peerd.store.limits.turns`.
+Tasks that count for a limit are taken by turns of their queue: `peerd.store.take.turns`.
 """

@@ -33,7 +33,6 @@ from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.connection.database_errors import is_lock_timeout
 from peerd.store.connection.mysql import is_member, wait_for_sync
-from peerd.store.limits.turns import take_turn
 from peerd.store.schema.lanes import Lanes, lanes_of_node, quarantined_lanes
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL, now
@@ -56,6 +55,7 @@ from peerd.store.take.claimer import (
     mutex_name,
 )
 from peerd.store.take.eligibility import TOKEN_PARAMETER, is_takeable, taken_columns
+from peerd.store.take.turns import take_turn
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import NUMBER_COLUMNS, TASK_COLUMNS, TASK_FIELDS, lock_available, to_number, to_task
 

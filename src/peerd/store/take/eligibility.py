@@ -106,7 +106,7 @@ def is_open(queue: Any) -> sa.ColumnElement[bool]:
 
 
 def is_limited(queue: Any) -> sa.ColumnElement[bool]:
-    """A queue as a whole has a limit: all of it is taken by turns of the queue (`peerd.store.limits.turns`)."""
+    """A queue as a whole has a limit: all of it is taken by turns of the queue (`peerd.store.take.turns`)."""
     return sa.exists().where(limits.c.queue == queue, limits.c.limit_key == WHOLE_QUEUE).correlate_except(limits)
 
 

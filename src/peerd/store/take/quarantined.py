@@ -19,7 +19,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.limits.definitions import LimitCapacity
+from peerd.store.limits import LimitCapacity
 from peerd.store.schema.lanes import quarantined_lanes
 from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, processes, tasks
 from peerd.store.schema.types import seconds_from_now

@@ -24,9 +24,9 @@ from peerd.domain.errors import TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status, TaskEvent, after
 from peerd.domain.outcome import TaskTransition
 from peerd.domain.task import Task
-from peerd.store.enqueue import unique_keys
+from peerd.store import unique_keys
 from peerd.store.nodes.nodes import get_node_id
-from peerd.store.outcomes.recording import record_attempts
+from peerd.store.outcomes import record_attempts
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.conditions import status_is

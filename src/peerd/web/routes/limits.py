@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.limit import MAX_COUNT
 from peerd.domain.task import NAME_LIMIT
-from peerd.store.limits.definitions import LimitState
+from peerd.store.limits import LimitState
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import WHOLE, QueueName, RequestBody
 from peerd.web.problems import documented

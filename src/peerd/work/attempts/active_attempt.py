@@ -21,7 +21,7 @@ from peerd.domain.outcome import (
 )
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import AttemptEnded, ClaimLost
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.work.attempts.attempt_execution import Execution
 from peerd.work.attempts.attempt_outcome import StopReason
 from peerd.work.attempts.handler_process import HandlerProcessError

@@ -13,7 +13,7 @@ from typing import Any, Final
 from peerd.domain.outcome import Released
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import AttemptStarted, EventBus
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.work.attempts.active_attempt import ActiveAttempt, claim_lost_event, seconds_until_finish
 from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution, ResolveUnknownHandler
 from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits

@@ -28,7 +28,7 @@ from peerd.runtime.launch import launch_command
 from peerd.runtime.observability.log_file import protect_output
 from peerd.runtime.process import process_tree
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
-from peerd.store.outcomes.recording import TaskProgress
+from peerd.store.outcomes import TaskProgress
 from peerd.work.arguments import encode_result
 from peerd.work.attempts.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
 from peerd.work.context import Context

@@ -21,8 +21,7 @@ from peerd.runtime.observability.events import AttemptEnded, ComponentFailed, Ev
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.outcomes.complete import complete, complete_available
-from peerd.store.outcomes.recording import ClaimId, WriteResult, record_outcomes
+from peerd.store.outcomes import ClaimId, WriteResult, complete, complete_available, record_outcomes
 from peerd.work.attempts.active_attempt import ActiveAttempt, attempt_ended_event, claim_lost_event
 from peerd.work.claims.active_claims import ActiveClaims
 

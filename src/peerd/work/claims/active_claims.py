@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 
-from peerd.store.outcomes.recording import ClaimId, TaskProgress
+from peerd.store.outcomes import ClaimId, TaskProgress
 
 FoundClaims = Mapping[ClaimId, int | None]
 """Claims of this process as they stood in the table before the call, with their tokens."""

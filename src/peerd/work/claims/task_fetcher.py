@@ -29,7 +29,7 @@ from peerd.domain.task import Task
 from peerd.runtime.observability.events import EventBus, TasksClaimed
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.outcomes.recording import ClaimId
+from peerd.store.outcomes import ClaimId
 from peerd.store.statements import new_token
 from peerd.store.take.backlog import ClaimableWork, find_claimable
 from peerd.store.take.claimer import Claimer, ClaimMutex, ClaimResult

@@ -18,9 +18,9 @@ from peerd.runtime.observability.events import ComponentFailed, EventBus, Unknow
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.maintenance.rescue import release_unknown_claims
 from peerd.store.nodes.processes import heartbeat_process
-from peerd.store.outcomes.recording import ClaimId, claims_of_process, report_progress, touch
+from peerd.store.outcomes import ClaimId, claims_of_process, report_progress, touch
+from peerd.store.rescue import release_unknown_claims
 from peerd.work.claims.active_claims import ActiveClaims, FoundClaims
 
 PROGRESS_EVERY: Final = 1.0

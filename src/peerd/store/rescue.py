@@ -16,7 +16,7 @@ from peerd.domain.outcome import Released, TaskTransition, transition_after, tra
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
 from peerd.store.connection.mysql import wait_for_sync
-from peerd.store.outcomes.recording import ClaimId, apply_verdicts, database_now
+from peerd.store.outcomes import ClaimId, apply_verdicts, database_now
 from peerd.store.schema.tables import processes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statistics.buckets import LostAttempt, count_lost_attempts

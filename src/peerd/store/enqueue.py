@@ -19,8 +19,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import IdempotencyKeyReused, InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
-from peerd.store.enqueue import unique_keys
-from peerd.store.enqueue.insert import insert_many, insert_one
+from peerd.store import unique_keys
+from peerd.store.insert import insert_many, insert_one
 from peerd.store.schema.tables import idempotency_keys, nodes
 from peerd.store.schema.types import MYSQL, seconds_from_now
 from peerd.store.statements import DriverConnection, new_token

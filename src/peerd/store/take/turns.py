@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.limits.definitions import LimitCapacity
+from peerd.store.limits import LimitCapacity
 from peerd.store.schema.tables import CLAIM_ORDER, tasks, turns
 from peerd.store.statements import CompiledStatement
 from peerd.store.take.claimer import Claimer

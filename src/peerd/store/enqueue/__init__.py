@@ -1,1 +1,0 @@
-"""Enqueuing: unique keys, and the INSERT statements of each database."""

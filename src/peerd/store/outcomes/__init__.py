@@ -1,1 +1,0 @@
-"""What the holder of a claim writes: touches, progress, success and every other outcome."""
