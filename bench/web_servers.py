@@ -17,7 +17,7 @@ from typing import Final
 
 import psutil
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 
 WORKERS: Final = 2
 WITHIN: Final = 60.0

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from peerd.cli.project.init import EXAMPLE
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.supervision.nodes import StubNode

@@ -21,7 +21,7 @@ from peerd import Client, Job
 from peerd.domain.lifecycle import IllegalTransition, Status, TaskEvent, sources
 from peerd.domain.task import EACH_KEY, Task
 from peerd.store.schema.migrate import migrate
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.supervision.nodes import kill_processes, marked_processes
 from tests.support.sigstop import stop_processes

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from peerd.gateway.service import RUNG_POLL_EVERY
 from peerd.store.schema.tables import tasks
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import MAX_UPDATE, WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

@@ -17,7 +17,7 @@ import pytest
 
 from peerd import Job
 from peerd.domain.lifecycle import Status
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from peerd import Client, __version__
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import WITHIN, Cluster, ClusterNode
 from tests.cluster.conftest import MakeCluster

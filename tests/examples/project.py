@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from peerd.supervision.control.control_client import MasterNotRunning, status
+from peerd.supervision.control_client import MasterNotRunning, status
 from peerd.testing import eventually
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import psutil
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import history, jobs, versions
 from tests.faults.disk import open_file_system

@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from peerd import Status
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.faults import outage_jobs

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually as eventually_within
 
 HERE = Path(__file__).parent

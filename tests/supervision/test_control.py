@@ -19,7 +19,7 @@ import pytest
 
 from peerd.runtime.messages.frames import receive
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.supervision.test_reload import reload

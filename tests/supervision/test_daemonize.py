@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.supervision.nodes import AGENT, WORKER, StubNode
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, StubNode, eventually, is_alive
 from tests.supervision.test_listening_sockets import listening

@@ -12,7 +12,7 @@ import pytest
 
 from peerd.runtime.observability.log_file import is_written_by, rotate
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually
 from tests.supervision.test_crash import running_again

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, StubNode, eventually
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually, is_alive
 from tests.supervision.test_crash import running_again

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from peerd.runtime.process import exit_codes
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, MANAGER, WORKER, eventually
 

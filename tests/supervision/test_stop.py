@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, HERE, MANAGER, WORKER, eventually, is_alive
 from tests.supervision.test_crash import running_again

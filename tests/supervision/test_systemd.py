@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.supervision.sd_notify import AGENT_LOST_AFTER
 from tests.supervision.conftest import Nodes
 from tests.supervision.nodes import AGENT, WORKER, StubNode, eventually

@@ -30,7 +30,7 @@ from peerd.domain.file_errors import InvalidFile
 from peerd.domain.units import parse_duration
 from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE, driver_message
-from peerd.supervision.control.control_client import CommandRefused, MasterNotRunning
+from peerd.supervision.control_client import CommandRefused, MasterNotRunning
 
 EXIT_USAGE: Final = 2
 """The exit status of an argument that is invalid whatever the database holds; also that of Typer's errors."""

@@ -96,7 +96,7 @@ def make_request_executor(shell: ProcessShell) -> RequestExecutor:
     run_directory = link.run_directory
 
     def send_command(command: Mapping[str, object]) -> dict[str, Any]:
-        from peerd.supervision.control import control_client  # noqa: PLC0415 - few agents get requests
+        from peerd.supervision import control_client  # noqa: PLC0415 - few agents get requests
 
         try:
             return control_client.send_command(run_directory, command)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from peerd.runtime.process import exit_codes
-from peerd.supervision.console import CANNOT_START
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
+from peerd.supervision.reporting import CANNOT_START
 
 POLL_INTERVAL: Final = 0.1
 STOP_TIMEOUT: Final = 20.0

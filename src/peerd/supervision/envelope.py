@@ -23,9 +23,9 @@ from peerd.runtime.messages.addressing import (
     Target,
 )
 from peerd.runtime.messages.frames import FrameError, encode
-from peerd.supervision.processes.child_process import ChildProcess
-from peerd.supervision.processes.process_table import ProcessTable
-from peerd.supervision.processes.slot import SlotState
+from peerd.supervision.child_process import ChildProcess
+from peerd.supervision.process_table import ProcessTable
+from peerd.supervision.slot import SlotState
 
 _MAX_FRAME_BYTES: Final = MAX_MESSAGE_BYTES + 2048
 """Bytes of a message and of what a frame holds besides: its sender and its number."""

@@ -2,8 +2,8 @@
 
 It starts the node's processes in order, keeps each slot filled, reports exits to the agent, replaces processes on
 request, and stops the node in order. It runs no user code, opens no database, and imports only the standard library and
-its own few modules. One thread, one loop. This module decides when; transitions of slots are in `processes.slot`, work
-on processes in `processes.process_manager`, reloads in `reload.rolling_restart`.
+its own few modules. One thread, one loop. This module decides when; transitions of slots are in `slot`, work on
+processes in `process_manager`, reloads in `rolling_restart`.
 
     python -P -m peerd.supervision.master FD        the plan, JSON, is read from this descriptor
 """
@@ -29,22 +29,20 @@ from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.process_tree import become_subreaper
 from peerd.supervision import exits
-from peerd.supervision.agent_reports import AgentReports
-from peerd.supervision.console import CANNOT_START, Console
-from peerd.supervision.control.control_server import ControlServer, SendAnswer
+from peerd.supervision.child_process import ChildProcess
+from peerd.supervision.control_server import AlreadyRunning, ControlServer, SendAnswer, UnsafeRunDirectory, node_lock
 from peerd.supervision.daemonize import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
 from peerd.supervision.envelope import as_recipient, build_directory
 from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.listening_sockets import ListenError, ListeningSockets, SystemdSockets
 from peerd.supervision.message_router import MessageRouter
-from peerd.supervision.node_lock import AlreadyRunning, UnsafeRunDirectory, node_lock
 from peerd.supervision.plan import Plan, PlanError
-from peerd.supervision.processes.child_process import ChildProcess
-from peerd.supervision.processes.process_manager import ProcessManager
-from peerd.supervision.processes.process_table import ProcessTable, SlotEntry
-from peerd.supervision.processes.slot import SlotState
+from peerd.supervision.process_manager import ProcessManager
+from peerd.supervision.process_table import ProcessTable, SlotEntry
+from peerd.supervision.reporting import CANNOT_START, AgentReports, Console
 from peerd.supervision.rolling_restart import ReloadCoordinator
 from peerd.supervision.sd_notify import SystemdNotifier, build_condition
+from peerd.supervision.slot import SlotState
 
 ACKNOWLEDGE_TIMEOUT: Final = 10.0
 """Seconds that a stopping master waits until the agent has acknowledged the last exits."""

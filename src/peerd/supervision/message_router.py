@@ -25,7 +25,6 @@ from typing import Any, Final
 from peerd.domain.quoting import quoted
 from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Peer
 from peerd.runtime.messages.frames import encode
-from peerd.supervision.control.channel import MAX_UNSENT_BYTES
 from peerd.supervision.envelope import (
     Envelope,
     MalformedMessage,
@@ -38,6 +37,7 @@ from peerd.supervision.envelope import (
     parse_number,
     rejection_of,
 )
+from peerd.supervision.event_loop import MAX_UNSENT_BYTES
 
 WAIT_TIMEOUT: Final = 30.0
 """Seconds that a message waits for an expected process."""

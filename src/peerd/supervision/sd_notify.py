@@ -11,8 +11,8 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from typing import Final
 
-from peerd.supervision.processes.process_table import ProcessTable, SlotEntry
-from peerd.supervision.processes.slot import SlotState
+from peerd.supervision.process_table import ProcessTable, SlotEntry
+from peerd.supervision.slot import SlotState
 
 EXTEND_INTERVAL: Final = 10.0
 EXTEND_BY: Final = 30.0

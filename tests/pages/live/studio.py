@@ -21,7 +21,7 @@ from peerd.store.files.disks import cluster_identity
 from peerd.store.schema.tables import depths
 from peerd.store.statistics.buckets import BucketRow, write_buckets
 from peerd.store.statistics.steps import MINUTE, SAMPLE, bucket_start
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode
 from tests.support.server import free_port

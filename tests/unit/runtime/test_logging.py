@@ -68,7 +68,7 @@ def test_an_entry_cannot_forge_another_entry_or_control_a_terminal() -> None:
 @rows("form", ["console", "json"])
 def test_a_message_of_the_master_is_one_line_in_the_configured_format(form: str) -> None:
     code = (
-        "import sys; from peerd.supervision.console import Console; console = Console('n', sys.argv[1])\n"
+        "import sys; from peerd.supervision.reporting import Console; console = Console('n', sys.argv[1])\n"
         "console.log('died: x\\n12:00:00.000 [info] \\x1b[2J'); console.log('ä' * 5000, level='error')"
     )
     done = subprocess.run([sys.executable, "-c", code, form], capture_output=True, text=True, check=True)

@@ -10,8 +10,8 @@ import pytest
 
 from peerd.runtime.messages.addressing import Peer
 from peerd.runtime.messages.frames import FrameDecoder
-from peerd.supervision.control.channel import FrameChannel
 from peerd.supervision.envelope import ProcessDirectory, Recipient
+from peerd.supervision.event_loop import FrameChannel
 from peerd.supervision.message_router import MessageRouter
 
 KINDS = frozenset({("agent", "agent"), ("video", "worker"), ("site", "web"), ("manager", "manager")})

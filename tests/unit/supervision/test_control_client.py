@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
+from peerd.supervision.control_server import node_lock
 from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.node_lock import node_lock
 from peerd.supervision.plan import Plan
-from peerd.supervision.planner_process import PLANNER_TIMEOUT, PlannerProcess
+from peerd.supervision.rolling_restart import PLANNER_TIMEOUT, PlannerProcess
 from peerd.testing import eventually
 from tests.unit.work.test_execution import is_alive
 
@@ -33,9 +33,12 @@ def test_the_master_that_holds_the_lock_is_found_and_no_other_process(tmp_path: 
     assert control_client.find_running_master(tmp_path) is None
 
 
-SPEAK = (
-    "from peerd.supervision.console import Console; console = Console('n')\nfor i in range(5000): console.log('x' * {})"
-)
+SPEAK = """
+from peerd.supervision.reporting import Console
+console = Console('n')
+for i in range(5000):
+    console.log('x' * {})
+"""
 
 
 def test_an_unread_pipe_does_not_block_the_master_and_a_reader_that_has_gone_does_not_end_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from peerd.supervision.exits import ExitFacts, OomKillCounter, determine_cause, read_oom_kills, stop_reason
 from peerd.supervision.plan import Kind, Plan, PlanError
-from peerd.supervision.processes.slot import (
+from peerd.supervision.slot import (
     TRANSITIONS,
     InvalidSlotTransition,
     Slot,

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from peerd.cli.errors import CommandError
 from peerd.domain.errors import PackageMissing
-from peerd.supervision.control.control_client import status
+from peerd.supervision.control_client import status
 
 HOST: Final = "127.0.0.1"
 EXTRA: Final = "dashboard"

@@ -18,7 +18,7 @@ from typing import Final, Self
 
 from peerd.cli.errors import CommandError
 from peerd.runtime.launch import launch_command
-from peerd.supervision.control.control_client import MasterNotRunning, status
+from peerd.supervision.control_client import MasterNotRunning, status
 
 NODES: Final = ("demo-a", "demo-b")
 READY_TIMEOUT: Final = 90.0

@@ -23,7 +23,7 @@ from peerd.cli.project.code_imports import import_project_code
 from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.process import exit_codes
 from peerd.store.schema.migrate import migrate, require_current_schema
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.supervision.daemonize import NodeStartError, exec_master, start_in_background
 
 app = new_app()

@@ -20,7 +20,7 @@ from peerd.cli.node.log_reader import LineFilter, LogFollower, end_of_lines, las
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.tasks.log_lines import render_line
 from peerd.config.problems import suggest_similar
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 
 app = new_app()
 

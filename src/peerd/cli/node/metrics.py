@@ -18,7 +18,7 @@ from peerd.cli.errors import CommandError
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, read_node_metrics
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process.process_context import METRICS_ACTION
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 
 app = new_app()
 AGENT_TIMEOUT: Final = 3.0

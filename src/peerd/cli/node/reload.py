@@ -15,7 +15,7 @@ from peerd.cli.command import NoWaitOption, RunDirectoryOption, command, new_app
 from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError, parse_duration_option
 from peerd.cli.output.formatting import first_line, pluralize, sanitize
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 
 app = new_app()
 

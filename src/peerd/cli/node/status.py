@@ -28,7 +28,7 @@ from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
 from peerd.store.queue_states import QueueState
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 
 app = new_app()
 AGENT_TIMEOUT = 1.0

@@ -16,7 +16,7 @@ from peerd.config import Settings
 from peerd.operate.diagnostics import Finding, Level
 from peerd.runtime.process.process_context import DOORBELL_ACTION
 from peerd.store.schema.migrate import find_schema_version, newest
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 from peerd.workers.video.errors import ToolsMissing
 from peerd.workers.video.programs.ffmpeg_tools import find_tools
 

@@ -14,10 +14,8 @@ from peerd.runtime.messages.frames import FrameError
 from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.supervision import exits
-from peerd.supervision.agent_reports import AgentReports
-from peerd.supervision.console import Console
-from peerd.supervision.control.channel import MAX_READ_BYTES
-from peerd.supervision.event_loop import SelectorLoop
+from peerd.supervision.child_process import ChildProcess
+from peerd.supervision.event_loop import MAX_READ_BYTES, SelectorLoop
 from peerd.supervision.exits import (
     CPU_LIMIT,
     MEMORY_LIMIT,
@@ -29,9 +27,9 @@ from peerd.supervision.exits import (
 )
 from peerd.supervision.listening_sockets import ListeningSockets
 from peerd.supervision.plan import MAX_PROCESSES, SINGLETON_ROLES, Kind, Plan
-from peerd.supervision.processes.child_process import ChildProcess
-from peerd.supervision.processes.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
-from peerd.supervision.processes.slot import SlotEvent, SlotState
+from peerd.supervision.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
+from peerd.supervision.reporting import AgentReports, Console
+from peerd.supervision.slot import SlotEvent, SlotState
 
 CRASH_LOOP_FAILURES: Final = 3
 """Consecutive failures of a slot that raise an alert."""

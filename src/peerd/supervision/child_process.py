@@ -15,7 +15,7 @@ from typing import Final
 
 from peerd.runtime.launch import launch_command
 from peerd.runtime.process.process_tree import is_stopped
-from peerd.supervision.control.channel import FrameChannel
+from peerd.supervision.event_loop import FrameChannel
 from peerd.supervision.exits import (
     KILLED_AFTER_GRACE,
     RECYCLED,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
+from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.exits import ExitCause
 from peerd.supervision.plan import Kind, Plan
-from peerd.supervision.processes.child_process import ChildProcess
-from peerd.supervision.processes.slot import Slot
+from peerd.supervision.slot import Slot
 
 
 class ReplacementOutcome(StrEnum):

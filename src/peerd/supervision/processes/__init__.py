@@ -1,1 +1,0 @@
-"""Child processes, the slots they run in, and the manager that starts, replaces and stops them."""
