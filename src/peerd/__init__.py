@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # importing typing takes as long as the rest of a program
 if TYPE_CHECKING:
     from typing import Any
 
-    from peerd.agent.agent import Agent
+    from peerd.agent.setup import Agent
     from peerd.domain.access import Actor, Right, Role
     from peerd.domain.bulk import (
         BulkBury,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Actor": "peerd.domain.access",
-    "Agent": "peerd.agent.agent",
+    "Agent": "peerd.agent.setup",
     "AgentLost": "peerd.shared.protocol",
     "Attempt": "peerd.domain.task",
     "BulkBury": "peerd.domain.bulk",

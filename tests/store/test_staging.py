@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import sqlalchemy as sa
 
-from peerd.agent.doorbell.stager import TAKE_OVER_AFTER, DueTaskStager
+from peerd.agent.due_task_stager import TAKE_OVER_AFTER, DueTaskStager
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import TasksAvailable, TaskScheduled
 from peerd.doorbell.cluster_clock import ClusterClock

@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 
 from peerd import Client
-from peerd.agent.alerts import recorder as module
-from peerd.agent.alerts.recorder import AlertRecorder, ReportBuffer
+from peerd.agent import alert_recorder as module
+from peerd.agent.alert_recorder import AlertRecorder, ReportBuffer
 from peerd.agent.components import ComponentSupervisor
 from peerd.domain.alert import CONDITIONS, MAX_GATHERED, OF_STORAGE, Alert, AlertReport, reports_of
 from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY

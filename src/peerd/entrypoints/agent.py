@@ -7,16 +7,15 @@ from typing import Any
 
 import structlog
 
-from peerd.agent.alerts.delivery import AlertDispatcher
-from peerd.agent.alerts.recorder import AlertRecorder
+from peerd.agent.alert_delivery import AlertDispatcher
+from peerd.agent.alert_recorder import AlertRecorder
 from peerd.agent.database_health import DatabaseHealthMonitor
-from peerd.agent.doorbell.subsystem import DoorbellSubsystem
+from peerd.agent.doorbell_subsystem import DoorbellSubsystem
 from peerd.agent.metrics import MetricsSubsystem
-from peerd.agent.node_requests import NodeRequestReceiver
-from peerd.agent.request_execution import NodeRequestRefused, RequestExecutor
+from peerd.agent.node_requests import NodeRequestReceiver, NodeRequestRefused, RequestExecutor
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
-from peerd.agent.setup_runner import SetupFunction, SetupRunner
+from peerd.agent.setup import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.errors import RequestFailed
 from peerd.doorbell.ringing import DoorbellEventListener

@@ -10,9 +10,17 @@ from unittest.mock import Mock
 
 import pytest
 
-from peerd.agent.alerts import delivery as module
-from peerd.agent.alerts.delivery import MAX_QUEUED, MAX_TRIES, AlertDelivery, AlertDispatcher
-from peerd.agent.alerts.hooks import AlertHookFailed, CommandHook, Webhook, make_hook
+from peerd.agent import alert_delivery as module
+from peerd.agent.alert_delivery import (
+    MAX_QUEUED,
+    MAX_TRIES,
+    AlertDelivery,
+    AlertDispatcher,
+    AlertHookFailed,
+    CommandHook,
+    Webhook,
+    make_hook,
+)
 from peerd.agent.components import ComponentSupervisor
 from peerd.config.parsing import parse_section
 from peerd.config.settings import AlertSettings

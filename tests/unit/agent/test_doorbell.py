@@ -13,9 +13,9 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy.engine import URL, make_url
 
-from peerd.agent.doorbell.health import MISCONFIGURED_FOR, RejectedRings
-from peerd.agent.doorbell.listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
-from peerd.agent.doorbell.subsystem import DoorbellSubsystem, RingDispatcher
+from peerd.agent.doorbell_health import MISCONFIGURED_FOR, RejectedRings
+from peerd.agent.doorbell_subsystem import DoorbellSubsystem, RingDispatcher
+from peerd.agent.ring_listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import (
     Broadcast,
@@ -116,7 +116,7 @@ async def test_a_flood_is_logged_once_and_does_not_block_the_event_loop(sender: 
 
 
 async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerd.agent.doorbell.subsystem.WAKE_UP_EVERY", 0.5)  # a busy machine needs more than 5 ms
+    monkeypatch.setattr("peerd.agent.doorbell_subsystem.WAKE_UP_EVERY", 0.5)  # a busy machine needs more than 5 ms
     wake_ups: list[Any] = []
     others: list[Any] = []
     dispatcher = RingDispatcher(

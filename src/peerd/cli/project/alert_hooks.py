@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from peerd.agent.alerts.hooks import make_hook
+from peerd.agent.alert_delivery import make_hook
 from peerd.config import Settings
 from peerd.domain.alert import Alert, AlertKind
 from peerd.runtime.observability.events import EventBus

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from sqlalchemy.engine import URL
 
-from peerd.agent.doorbell.health import RejectedRings
+from peerd.agent.doorbell_health import RejectedRings
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import UnsupportedDatabase
 from peerd.domain.pacing import Backoff, TokenBucket

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.agent.doorbell.health import DoorbellHealth
-from peerd.agent.doorbell.listeners import PostgresqlListener, UdpListener, advertised_host, bound_host
-from peerd.agent.doorbell.stager import DueTaskStager
+from peerd.agent.doorbell_health import DoorbellHealth
+from peerd.agent.due_task_stager import DueTaskStager
+from peerd.agent.ring_listeners import PostgresqlListener, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.errors import MessengerFull
 from peerd.domain.ring import (
