@@ -16,8 +16,7 @@ from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable, TaskScheduled
 from peerd.doorbell.datagram import Verifier
-from peerd.doorbell.endpoints import write_endpoint
-from peerd.doorbell.notifier import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport, Notifier
+from peerd.doorbell.notifier import ENDPOINTS_TTL, NO_ENDPOINTS_TTL, DatagramTransport, Notifier, write_endpoint
 from peerd.operate.client import Client
 from tests.store.world import World
 from tests.support.manual_clock import ManualClock

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from peerd.agent.due_task_stager import TAKE_OVER_AFTER, DueTaskStager
 from peerd.domain.lifecycle import Status
 from peerd.domain.ring import TasksAvailable, TaskScheduled
-from peerd.doorbell.cluster_clock import ClusterClock
-from peerd.doorbell.endpoints import nodes_without_endpoint, read_endpoints, write_endpoint
+from peerd.doorbell.datagram import ClusterClock
+from peerd.doorbell.notifier import nodes_without_endpoint, read_endpoints, write_endpoint
 from peerd.store.chore_batches import stage_all_due
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import find_next_due, read_due_maintenance

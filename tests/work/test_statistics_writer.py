@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.doorbell.datagram import ClusterClock
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, ComponentFailed, EventBus
 from peerd.store.connection.outages import OutageTracker

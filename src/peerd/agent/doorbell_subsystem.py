@@ -31,11 +31,18 @@ from peerd.domain.ring import (
     TasksAvailable,
     TaskScheduled,
 )
-from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
-from peerd.doorbell.datagram import NotificationVerifier, Verifier
-from peerd.doorbell.endpoints import Endpoint, nodes_without_endpoint, parse_endpoint, write_endpoint
-from peerd.doorbell.notifier import DatagramTransport, Notifier, NotifyTransport, Transport
+from peerd.doorbell.datagram import ClusterClock, NotificationVerifier, Verifier
+from peerd.doorbell.notifier import (
+    DatagramTransport,
+    Endpoint,
+    Notifier,
+    NotifyTransport,
+    Transport,
+    nodes_without_endpoint,
+    parse_endpoint,
+    write_endpoint,
+)
 from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.messages.addressing import WEB_ROLE
 from peerd.runtime.messages.inbox import Message

@@ -19,7 +19,7 @@ from typing import Final
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.ring import TasksAvailable, TaskScheduled, tasks_available_in
-from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.doorbell.datagram import ClusterClock
 from peerd.store.chore_batches import stage_all_due
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import NextDue, find_agent_work

@@ -22,8 +22,7 @@ from peerd.runtime.process.uncaught_exceptions import (
     log_exception,
 )
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.shared.client import SharedClient, name_of
-from peerd.shared.proxy import SharedClients
+from peerd.shared.client import SharedClient, SharedClients, name_of
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.shell.process_shell import ProcessShell

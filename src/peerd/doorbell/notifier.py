@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import sqlalchemy as sa
@@ -29,13 +29,12 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import PeerdError
 from peerd.domain.pacing import Backoff
 from peerd.domain.ring import Coalescer, Ring
-from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
-from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, Signer, encode_text
-from peerd.doorbell.endpoints import Endpoint, read_endpoints
+from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, ClusterClock, Signer, encode_text
 from peerd.store.connection.database import Database
-from peerd.store.outcomes import database_now
-from peerd.store.schema.types import MYSQL
+from peerd.store.outcomes.recording import database_now
+from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import MYSQL, now
 
 MIN_INTERVAL: Final = 0.002
 MAX_INTERVAL: Final = 0.02
@@ -303,3 +302,62 @@ def _notify(connection: Connection, payloads: Sequence[str]) -> datetime:
     """Send notifications with the statement's commit; return the server's time."""
     now: datetime = connection.execute(NOTIFY, {"channel": CHANNEL, "payloads": list(payloads)}).one()[2]
     return now
+
+
+# ---------------------------------------------------------------- the addresses of agents
+
+
+class Endpoint(NamedTuple):
+    """Where one incarnation of a node receives datagrams."""
+
+    incarnation: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """As the table says it; `parse_endpoint` is the reverse.
+
+        >>> Endpoint("life", "10.0.0.7", 7070).address, Endpoint("life", "::1", 7070).address
+        ('10.0.0.7:7070', '[::1]:7070')
+        """
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_endpoints(connection: Connection) -> tuple[list[Endpoint], datetime | None]:
+    """The endpoints of all active nodes, and the database's time; None where there is no node."""
+    rows = _active_nodes(connection)
+    known = [endpoint for row in rows if (endpoint := parse_endpoint(row.incarnation, row.address))]
+    return known, rows[0].now if rows else None
+
+
+def nodes_without_endpoint(connection: Connection) -> list[str]:
+    """Names of the active nodes whose address has no port."""
+    rows = _active_nodes(connection)
+    return [row.name for row in rows if parse_endpoint(row.incarnation, row.address) is None]
+
+
+def _active_nodes(connection: Connection) -> Sequence[sa.Row[Any]]:
+    columns = (nodes.c.name, nodes.c.incarnation, nodes.c.address, now().label("now"))
+    return connection.execute(sa.select(*columns).where(nodes.c.active)).all()
+
+
+def parse_endpoint(incarnation: str | None, address: str | None) -> Endpoint | None:
+    """The endpoint of a node's row; None where its address has no port.
+
+    >>> parse_endpoint("life", "[::1]:7070")
+    Endpoint(incarnation='life', host='::1', port=7070)
+    >>> parse_endpoint("life", "10.0.0.7") is None
+    True
+    """
+    host, _, port = (address or "").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not incarnation or not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65_536:
+        return None
+    return Endpoint(incarnation, host, int(port))
+
+
+def write_endpoint(connection: Connection, name: str, incarnation: str, address: str | None) -> None:
+    """Write the address of this incarnation of a node."""
+    own_row = sa.update(nodes).where(nodes.c.name == name, nodes.c.incarnation == incarnation)
+    connection.execute(own_row.values(address=address))

@@ -19,8 +19,7 @@ from peerd.agent.setup import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
 from peerd.domain.errors import RequestFailed
 from peerd.doorbell.ringing import DoorbellEventListener
-from peerd.entrypoints.import_string import ImportStringError, InvalidEntry, import_object
-from peerd.entrypoints.process_parts import ProcessParts
+from peerd.entrypoints.process_parts import ImportStringError, InvalidEntry, ProcessParts, import_object
 from peerd.operate.client import Client
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook

@@ -8,8 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from peerd.config.settings import WebSettings
-from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
-from peerd.entrypoints.process_parts import ProcessParts
+from peerd.entrypoints.process_parts import InvalidEntry, ProcessParts, import_entry, import_object
 from peerd.operate.client import Client
 from peerd.runtime.process.interpreter import blocked_import
 from peerd.runtime.process.process_context import ProcessContext

@@ -7,8 +7,7 @@ from typing import Any
 
 from peerd.config.settings import WorkerSettings
 from peerd.doorbell.ringing import DoorbellEventListener
-from peerd.entrypoints.import_string import InvalidEntry, import_entry, import_object
-from peerd.entrypoints.process_parts import ProcessParts
+from peerd.entrypoints.process_parts import InvalidEntry, ProcessParts, import_entry, import_object
 from peerd.operate.client import Client
 from peerd.runtime.concurrency import threads
 from peerd.runtime.observability.attempt_statistics import AttemptStatistics

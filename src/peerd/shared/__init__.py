@@ -1,5 +1,5 @@
 """Shared connections: one process of a machine, the agent, holds the real connection; the others use it by a proxy.
 
-A call passes `proxy`, `connection` (in the calling process), `server` and `shared_instance` (in the agent). Users write
+A call passes `client.SharedProxy`, `connection` (in the calling process), `server` and `shared_instance` (in the agent). Users write
 a class below `client.SharedClient`.
 """

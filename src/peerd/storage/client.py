@@ -31,7 +31,7 @@ from peerd.domain.file_errors import (
     PutRefused,
 )
 from peerd.domain.files import StoredFile
-from peerd.doorbell.cluster_clock import ClusterClock
+from peerd.doorbell.datagram import ClusterClock
 from peerd.storage.auditing import REMOVE, FileAuditor, actor_query, state_of
 from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.file_reader import FileReader, save

@@ -14,8 +14,8 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
-from peerd.doorbell.cluster_clock import ClusterClock
 from peerd.doorbell.cluster_secret import read_secret
+from peerd.doorbell.datagram import ClusterClock
 from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.observability.events import BadCopiesFound, EventBus
 from peerd.storage.awaiting import AwaitedCopies

@@ -10,7 +10,7 @@ import pytest
 from peerd.config.settings import WebSettings, WorkerSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.entrypoints.import_string import InvalidEntry
+from peerd.entrypoints.process_parts import InvalidEntry
 from peerd.entrypoints.standalone import LateLog, Maintenance
 from peerd.entrypoints.watcher import WatchedFiles
 from peerd.entrypoints.web import load_app

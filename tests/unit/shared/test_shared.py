@@ -15,7 +15,7 @@ import pytest
 from peerd.agent.components import ComponentSupervisor
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.unix_socket_path import short_socket_directory
-from peerd.shared.client import MAX_BACKLOG, SharedClient, Update, name_of
+from peerd.shared.client import MAX_BACKLOG, SharedClient, SharedClients, Update, name_of
 from peerd.shared.connection import SharedConnection
 from peerd.shared.protocol import (
     MAX_MESSAGE_BYTES,
@@ -30,7 +30,6 @@ from peerd.shared.protocol import (
     WrongEventLoop,
     encode_message,
 )
-from peerd.shared.proxy import SharedClients
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
 from peerd.testing import eventually_async

@@ -103,7 +103,7 @@ def _run_importer(request: str, environment: Mapping[str, str]) -> tuple[dict[Se
 
 def main(fd: int) -> None:
     """Import, in the other process."""
-    from peerd.entrypoints.import_string import ImportStringError  # noqa: PLC0415 - only this process needs it
+    from peerd.entrypoints.process_parts import ImportStringError  # noqa: PLC0415 - only this process needs it
 
     request = json.load(sys.stdin)
     add_project_folder(request["project_directory"])
@@ -147,7 +147,7 @@ def _check_error_hook(_: str, entry: str) -> Mapping[str, Any]:
 
 
 def _check_schedule(_: str, entry: str) -> Mapping[str, Any]:
-    from peerd.entrypoints.import_string import import_object  # noqa: PLC0415 - as above
+    from peerd.entrypoints.process_parts import import_object  # noqa: PLC0415 - as above
     from peerd.schedules.run_executor import NotAFunction  # noqa: PLC0415 - as above
 
     if not callable(found := import_object(entry)):
