@@ -21,9 +21,9 @@ import sqlalchemy as sa
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
 from peerd.config.settings import TelemetrySettings, WorkSettings
-from peerd.runtime.concurrency import threads
-from peerd.runtime.messages.frames import encode
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime import concurrency
+from peerd.runtime.frames import encode
+from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_output import LogEventListener, SuccessAggregator, configure_logging
 from peerd.runtime.process import interpreter
@@ -187,14 +187,14 @@ class _Running:
             lines=None if self._line_writer is None else self._line_writer.lines,
         )
         self.statistics_statements = 0
-        self._statistics: threads.PeriodicThread | None = None
+        self._statistics: concurrency.PeriodicThread | None = None
         if order.statistics_every is not None:
             vars(statistics_writer).update(FLUSH_EVERY=order.statistics_every)
             self._statistics = self._write_statistics(claimer, events, statistics, order.count)
 
     def _write_statistics(
         self, claimer: Claimer, events: EventBus, statistics: AttemptStatistics, slots: int
-    ) -> threads.PeriodicThread:
+    ) -> concurrency.PeriodicThread:
         """As `peerd.work.services.TaskService` does, and the statements are counted."""
         writer = statistics_writer.StatisticsWriter(
             self._database,
@@ -212,12 +212,12 @@ class _Running:
 
         for engine in self._database.engines.distinct():
             sa.event.listen(engine, "before_cursor_execute", count)
-        return threads.PeriodicThread(writer.round)
+        return concurrency.PeriodicThread(writer.round)
 
     async def __aenter__(self) -> Self:
         interpreter.freeze_and_enable_gc()
         if self._database.is_single_writer:
-            threads.shorten_switch_interval()
+            concurrency.shorten_switch_interval()
         self._task = asyncio.create_task(self._runner.run())
         if self._statistics is not None:
             self._statistics.start()

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from peerd.operate.client import Client
     from peerd.operate.job import Job, JobCanceled, JobExpired, JobFailed
     from peerd.operate.task_filter import TaskFilter
-    from peerd.runtime.launch import ResourceLimits, launch_command
-    from peerd.runtime.messages.addressing import Peer, Target
-    from peerd.runtime.messages.inbox import Message
-    from peerd.runtime.messages.messenger import Delivery, Messenger
+    from peerd.runtime.frames import Peer, Target
+    from peerd.runtime.inbox import Message
+    from peerd.runtime.messenger import Delivery, Messenger
     from peerd.runtime.observability.error_reporting import ErrorReport
+    from peerd.runtime.os_processes import ResourceLimits, launch_command
     from peerd.runtime.process.process_context import ProcessContext
     from peerd.schedules.context import ScheduleContext
     from peerd.shared.client import SharedClient, Subscription, Update
@@ -79,7 +79,7 @@ _HOMES = {
     "Client": "peerd.operate.client",
     "Context": "peerd.work.context",
     "Dead": "peerd.domain.outcome",
-    "Delivery": "peerd.runtime.messages.messenger",
+    "Delivery": "peerd.runtime.messenger",
     "ErrorReport": "peerd.runtime.observability.error_reporting",
     "IllegalTransition": "peerd.domain.lifecycle",
     "InvalidArguments": "peerd.domain.errors",
@@ -89,20 +89,20 @@ _HOMES = {
     "JobCanceled": "peerd.operate.job",
     "JobExpired": "peerd.operate.job",
     "JobFailed": "peerd.operate.job",
-    "Message": "peerd.runtime.messages.inbox",
+    "Message": "peerd.runtime.inbox",
     "MessageTooLarge": "peerd.domain.errors",
-    "Messenger": "peerd.runtime.messages.messenger",
+    "Messenger": "peerd.runtime.messenger",
     "MessengerFull": "peerd.domain.errors",
     "NoReply": "peerd.domain.errors",
     "NotPermitted": "peerd.domain.errors",
     "NotShared": "peerd.shared.protocol",
-    "Peer": "peerd.runtime.messages.addressing",
+    "Peer": "peerd.runtime.frames",
     "PeerdError": "peerd.domain.errors",
     "ProcessContext": "peerd.runtime.process.process_context",
     "ProcessStopping": "peerd.domain.errors",
     "Queue": "peerd.work.handlers",
     "RequestFailed": "peerd.domain.errors",
-    "ResourceLimits": "peerd.runtime.launch",
+    "ResourceLimits": "peerd.runtime.os_processes",
     "Retry": "peerd.domain.outcome",
     "Right": "peerd.domain.access",
     "Role": "peerd.domain.access",
@@ -114,7 +114,7 @@ _HOMES = {
     "Snooze": "peerd.domain.outcome",
     "Status": "peerd.domain.lifecycle",
     "Subscription": "peerd.shared.client",
-    "Target": "peerd.runtime.messages.addressing",
+    "Target": "peerd.runtime.frames",
     "Task": "peerd.domain.task",
     "TaskFilter": "peerd.operate.task_filter",
     "TaskNotFound": "peerd.domain.errors",
@@ -122,7 +122,7 @@ _HOMES = {
     "Undeliverable": "peerd.domain.errors",
     "Update": "peerd.shared.client",
     "Worker": "peerd.work.worker",
-    "launch_command": "peerd.runtime.launch",
+    "launch_command": "peerd.runtime.os_processes",
     "parse_duration": "peerd.domain.units",
     "parse_size": "peerd.domain.units",
 }

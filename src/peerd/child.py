@@ -18,13 +18,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from peerd.runtime.messages.frames import receive
+from peerd.runtime.frames import receive
 from peerd.runtime.observability.log_file import protect_output
+from peerd.runtime.os_processes import die_with_parent
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.interpreter import add_project_folder, blocked_import, disable_gc, freeze_and_enable_gc
 from peerd.runtime.process.life import SupervisedProcess, run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.runtime.process.process_tree import die_with_parent
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_boot_failure, log_exception
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from peerd import Context, Queue, Status
 from peerd.domain.errors import InvalidArguments
 from peerd.domain.outcome import RESULT_LIMIT
-from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError
+from peerd.runtime.frames import MAX_BODY_BYTES, FrameDecoder, FrameError
 from peerd.testing import run_inline
 from peerd.work.arguments import HandlerArguments
 from tests.fuzz import values

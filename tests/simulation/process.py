@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from peerd import Context
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import ControlMessageHandler, LoopMonitor, StopRequested, UrgentRequests
 from peerd.runtime.process.life import run_until_end

@@ -20,7 +20,7 @@ from peerd.gateway.server import GatewayServer
 from peerd.gateway.service import GatewayService
 from peerd.manager.service import ManagerService
 from peerd.operate.client import Client
-from peerd.runtime.concurrency import fork_hooks
+from peerd.runtime import concurrency
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import life
 from peerd.shell.process_shell import ProcessShell, Service
@@ -94,7 +94,7 @@ def patched_for_simulation() -> Iterator[None]:
         patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
         patch.object(life, "log_exception", lambda error: None),
         patch.object(life, "log_boot_failure", lambda error: None),
-        patch.object(fork_hooks, "Lock", SimulatedLock),
+        patch.object(concurrency, "Lock", SimulatedLock),
         patch.object(group_commit, "GroupCommitter", SimulatedGroupCommitter),
         patch.object(gateway_service, "GatewayServer", SimulatedGatewayServer),
         patch.object(gateway_service, "Notifier", SimulatedNotifier),

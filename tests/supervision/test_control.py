@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime.messages.frames import receive
+from peerd.runtime.frames import receive
 from peerd.runtime.process import exit_codes
 from peerd.supervision import control_client
 from tests.supervision.conftest import Nodes

@@ -73,7 +73,9 @@ def programs_of_this_process() -> list[psutil.Process]:
     found = []
     for program in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            if program.name().startswith("ff") or any("peerd.runtime.launch" in word for word in program.cmdline()):
+            if program.name().startswith("ff") or any(
+                "peerd.runtime.os_processes" in word for word in program.cmdline()
+            ):
                 found.append(program)
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from peerd.runtime.launch import ResourceLimits
+from peerd.runtime.os_processes import ResourceLimits
 from peerd.testing import eventually, eventually_async
 from peerd.workers.video.errors import DiskFull, Misconfigured, OutputExists, PublishFailed
 from peerd.workers.video.files.descriptors import FileDescriptor, identity_of

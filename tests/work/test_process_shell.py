@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from peerd.runtime.messages.frames import receive
+from peerd.runtime.frames import receive
 from peerd.runtime.observability.error_reporting import ErrorReport
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link, ProcessInfo

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.doorbell.datagram import ClusterClock
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, ComponentFailed, EventBus
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.tables import statistics

@@ -23,9 +23,9 @@ from peerd.config.settings import AlertSettings, MailSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
 from peerd.domain.errors import PeerdError
 from peerd.domain.pacing import exponential_backoff
-from peerd.runtime.launch import launch_command
 from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
 from peerd.runtime.observability.log_messages import alert_raised, alerts_dropped
+from peerd.runtime.os_processes import launch_command
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.shell.process_shell import ProcessShell
 

@@ -44,9 +44,9 @@ from peerd.doorbell.notifier import (
     write_endpoint,
 )
 from peerd.doorbell.wake_ups import WakeUpSender
-from peerd.runtime.messages.addressing import WEB_ROLE
-from peerd.runtime.messages.inbox import Message
-from peerd.runtime.messages.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
+from peerd.runtime.frames import WEB_ROLE
+from peerd.runtime.inbox import Message
+from peerd.runtime.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.observability.log_messages import cluster_broadcast_failed
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION

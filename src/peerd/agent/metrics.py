@@ -12,12 +12,10 @@ from peerd import __version__
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import PeerdError
-from peerd.runtime.messages.inbox import Message
+from peerd.runtime.inbox import Message
 from peerd.runtime.metrics.families import DEATH_CAUSES
-from peerd.runtime.metrics.node_metrics import NodeMetrics, page_of
-from peerd.runtime.metrics.registry import Sample, SeriesKey, parse_samples
-from peerd.runtime.metrics.reporter import ReportedGrowth
-from peerd.runtime.observability.attempt_statistics import OTHER
+from peerd.runtime.metrics.node_metrics import NodeMetrics, ReportedGrowth, page_of
+from peerd.runtime.metrics.registry import OTHER, Sample, SeriesKey, parse_samples
 from peerd.runtime.process.process_context import METRICS_ACTION, METRICS_REPORT_ACTION
 from peerd.shell.process_shell import ProcessShell
 

@@ -11,7 +11,7 @@ from typing import Final
 from peerd import __version__
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced, RowLocked
 from peerd.domain.pacing import LONGEST_PAUSE, Backoff
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_registered, waiting_for_node
 from peerd.store.connection.database import Database, DatabaseThreads

@@ -17,7 +17,7 @@ from peerd.agent.orphans import OrphanReleaser
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_output import LogRotation
 from peerd.shell.process_shell import ProcessShell, Service, register_start, retry_if_replacement

@@ -32,7 +32,7 @@ from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import ALL_NODES, ALL_NODES_BUT, CHANNEL, ClusterClock, Signer, encode_text
 from peerd.store.connection.database import Database
-from peerd.store.outcomes.recording import database_now
+from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import MYSQL, now
 

@@ -18,7 +18,7 @@ from peerd.domain.ring import (
 )
 from peerd.domain.task import QUEUE_NAME
 from peerd.doorbell.notifier import Notifier
-from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock
 from peerd.runtime.observability.events import (
     DEBUG_EVENTS,
     AttemptEnded,

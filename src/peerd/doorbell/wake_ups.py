@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.ring import Ring, TasksAvailable
-from peerd.runtime.messages.inbox import Message
+from peerd.runtime.inbox import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.runtime.unix_socket_path import short_socket_directory
 

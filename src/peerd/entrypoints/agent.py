@@ -21,7 +21,7 @@ from peerd.domain.errors import RequestFailed
 from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.process_parts import ImportStringError, InvalidEntry, ProcessParts, import_object
 from peerd.operate.client import Client
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ErrorHookFailed
 from peerd.runtime.process.process_context import STACK_ACTION

@@ -90,7 +90,7 @@ def require_opentelemetry(settings: Settings) -> None:
     """
     if settings.telemetry.opentelemetry:
         try:
-            import_module("peerd.runtime.tracing.provider")
+            import_module("peerd.runtime.span_export")
         except ImportError as error:
             problem = f"it requires OpenTelemetry ({error}); install peerd[otel]"
             raise InvalidEntry("telemetry", "opentelemetry", problem) from error

@@ -9,8 +9,8 @@ from peerd.config.settings import WorkerSettings
 from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.process_parts import InvalidEntry, ProcessParts, import_entry, import_object
 from peerd.operate.client import Client
-from peerd.runtime.concurrency import threads
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime import concurrency
+from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
@@ -32,7 +32,7 @@ def worker(payload: Mapping[str, Any]) -> ProcessShell:
     user_worker = load_worker(parts.kind, section)
     user_worker.events = events
     if database.is_single_writer:
-        threads.shorten_switch_interval()
+        concurrency.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
     events.listen(DoorbellEventListener(client.notifier.ring))
     statistics = AttemptStatistics()

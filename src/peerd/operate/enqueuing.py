@@ -20,7 +20,7 @@ from peerd.operate.job import FindTask, Job
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
-from peerd.runtime.tracing.enqueue_span import EnqueueSpan, begin_enqueue_span
+from peerd.runtime.enqueue_span import EnqueueSpan, begin_enqueue_span
 from peerd.store import enqueue
 from peerd.store.access.audit import State
 from peerd.store.connection.database_errors import is_missing_table

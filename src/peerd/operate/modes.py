@@ -20,7 +20,7 @@ from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor
 from peerd.operate.queries import Ended, Query, QuerySequence
 from peerd.operate.refusals import RefusalLimit
-from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock
 from peerd.storage.failed_nodes import FailedNodes
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.schema.migrate import require_current_schema

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
 from peerd.domain.errors import PeerdError
 from peerd.domain.ring import Ring
 from peerd.operate.audited import AuditTarget
-from peerd.runtime.tracing.enqueue_span import EnqueueSpan
+from peerd.runtime.enqueue_span import EnqueueSpan
 from peerd.store.access.audit import State
 
 P = ParamSpec("P")

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.access import Actor
-from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock
 
 WINDOW: Final = 60.0
 """Seconds."""

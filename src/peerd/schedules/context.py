@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.run_requests import RunRequest
 

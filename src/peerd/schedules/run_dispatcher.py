@@ -12,8 +12,8 @@ import msgspec
 from peerd.domain.errors import InvalidTask, NoReply, PeerdError, RequestFailed, Undeliverable
 from peerd.domain.files import STORAGE_KINDS
 from peerd.domain.schedule import ALL, CLUSTER, RunStatus, Schedule
-from peerd.runtime.messages.addressing import WEB_ROLE, Peer
-from peerd.runtime.messages.inbox import Message
+from peerd.runtime.frames import WEB_ROLE, Peer
+from peerd.runtime.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.observability.log_messages import schedule_run_started
 from peerd.runtime.process.process_context import ProcessContext

@@ -25,14 +25,14 @@ from peerd.domain.outcome import truncate
 from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import RunStatus
 from peerd.domain.units import format_duration
-from peerd.runtime.concurrency.threads import (
+from peerd.runtime.concurrency import (
     SystemExitInThread,
     own_thread,
     run_in_thread,
     start_thread,
     wait_despite_cancellation,
 )
-from peerd.runtime.messages.inbox import Message
+from peerd.runtime.inbox import Message
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from peerd.config.settings import TelemetrySettings
 from peerd.doorbell.notifier import Notifier
-from peerd.runtime.metrics.registry import MetricsEventListener, MetricsRegistry, Sample, attempt_samples
-from peerd.runtime.metrics.reporter import MetricsReporter
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.metrics.node_metrics import MetricsReporter
+from peerd.runtime.metrics.registry import (
+    AttemptStatistics,
+    MetricsEventListener,
+    MetricsRegistry,
+    Sample,
+    attempt_samples,
+)
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.connection.database import Database
@@ -57,8 +62,8 @@ class ProcessTelemetry:
 
 
 def _trace(process: ProcessContext) -> None:
-    from peerd.runtime.tracing.provider import set_up_tracing  # noqa: PLC0415 - of an extra, and slow to load
-    from peerd.runtime.tracing.spans import AttemptTracer  # noqa: PLC0415
+    from peerd.runtime.span_export import set_up_tracing  # noqa: PLC0415 - of an extra, and slow to load
+    from peerd.runtime.spans import AttemptTracer  # noqa: PLC0415
 
     process.on_finish(set_up_tracing(process.node, process.slot))
     process.tracer = AttemptTracer(process.node, process.slot)

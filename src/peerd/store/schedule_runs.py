@@ -20,7 +20,7 @@ from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import truncate
 from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Schedule
 from peerd.domain.task import NewTask
-from peerd.runtime.tracing.enqueue_span import begin_enqueue_span
+from peerd.runtime.enqueue_span import begin_enqueue_span
 from peerd.store.enqueue import enqueue
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
 from peerd.store.schema.types import now, seconds_from_now

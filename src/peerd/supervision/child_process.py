@@ -13,8 +13,7 @@ from dataclasses import InitVar, dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from peerd.runtime.launch import launch_command
-from peerd.runtime.process.process_tree import is_stopped
+from peerd.runtime.os_processes import is_stopped, launch_command
 from peerd.supervision.event_loop import FrameChannel
 from peerd.supervision.exits import (
     KILLED_AFTER_GRACE,

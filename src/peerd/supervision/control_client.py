@@ -16,8 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
-from peerd.runtime.messages.frames import encode, receive
+from peerd.runtime.frames import DEFAULT_REPLY_TIMEOUT, encode, receive
 from peerd.runtime.unix_socket_path import short_socket_directory
 
 PID_FILE: Final = "master.pid"

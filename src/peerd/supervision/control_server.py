@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from peerd.runtime.messages.frames import FrameError
+from peerd.runtime.frames import FrameError
 from peerd.runtime.observability.log_file import open_no_link
 from peerd.supervision.control_client import LOCK_FILE, PID_FILE, control_address, control_path
 from peerd.supervision.event_loop import FrameChannel, SelectorLoop

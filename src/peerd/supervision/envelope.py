@@ -11,18 +11,19 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from peerd.domain.quoting import quoted
-from peerd.runtime.messages.addressing import (
+from peerd.runtime.frames import (
     ADDRESSED_ROLES,
     GATEWAY_ROLE,
     MAX_ACTION_LENGTH,
     MAX_MESSAGE_BYTES,
     MAX_REPLY_TIMEOUT,
     WORKER_ROLES,
+    FrameError,
     InvalidTarget,
     Peer,
     Target,
+    encode,
 )
-from peerd.runtime.messages.frames import FrameError, encode
 from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.process_table import ProcessTable
 from peerd.supervision.slot import SlotState

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
+from peerd.runtime.frames import FrameDecoder, FrameError, encode
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from peerd.runtime.process import exit_codes, process_tree
+from peerd.runtime import os_processes
+from peerd.runtime.process import exit_codes
 
 EXIT = "exit"
 SIGNAL = "signal"
@@ -217,7 +218,7 @@ def reap(known: Collection[int]) -> None:
 
 
 def _adopted(known: Collection[int]) -> list[int]:
-    return [pid for pid in process_tree.children(os.getpid()) if pid not in known]
+    return [pid for pid in os_processes.children(os.getpid()) if pid not in known]
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -229,4 +230,4 @@ def _environment(pid: int) -> list[bytes]:
 
 def _kill(pids: Collection[int]) -> None:
     for pid in pids:
-        process_tree.kill_processes([*process_tree.descendants(pid), pid])
+        os_processes.kill_processes([*os_processes.descendants(pid), pid])

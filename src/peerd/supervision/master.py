@@ -24,10 +24,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from peerd.runtime.messages.addressing import DEFAULT_REPLY_TIMEOUT
+from peerd.runtime.frames import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.observability import log_file
+from peerd.runtime.os_processes import become_subreaper
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.process_tree import become_subreaper
 from peerd.supervision import exits
 from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.control_server import AlreadyRunning, ControlServer, SendAnswer, UnsafeRunDirectory, node_lock

@@ -1,8 +1,8 @@
 """Routes messages between the processes of a node, and sends every process the list of processes.
 
-A message from a worker to the agent: `Messenger.send` (`runtime.messages.messenger`) writes a frame to the link with
+A message from a worker to the agent: `Messenger.send` (`runtime.messenger`) writes a frame to the link with
 the master; the master's loop passes it to `MessageRouter.route`, which finds the recipients and writes it to their
-links; `Inbox` (`runtime.messages.inbox`) calls their handlers and acknowledges.
+links; `Inbox` (`runtime.inbox`) calls their handlers and acknowledges.
 
 Messages sent before the node is ready wait until it is, and those to a process that is being replaced wait for its
 replacement. Waiting and unacknowledged messages are limited for each sender, so a flood costs the master no memory and
@@ -23,8 +23,7 @@ from math import inf
 from typing import Any, Final
 
 from peerd.domain.quoting import quoted
-from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Peer
-from peerd.runtime.messages.frames import encode
+from peerd.runtime.frames import MAX_IN_FLIGHT, MAX_IN_FLIGHT_BYTES, Peer, encode
 from peerd.supervision.envelope import (
     Envelope,
     MalformedMessage,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameError, encode
+from peerd.runtime.frames import MAX_BODY_BYTES, FrameError, encode
 
 ROLES: Final = ("agent", "manager", "watcher", "worker", "web", "gateway", "command")
 SINGLETON_ROLES: Final = ("agent", "manager", "watcher")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from peerd.runtime.messages.frames import FrameError
+from peerd.runtime.frames import FrameError
 from peerd.runtime.observability import log_file
 from peerd.runtime.process import exit_codes
 from peerd.supervision import exits

@@ -12,8 +12,8 @@ import structlog
 
 from peerd.domain.outcome import truncate
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.background_tasks import BackgroundWork
-from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime.concurrency import BackgroundWork
+from peerd.runtime.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.outcomes import TaskProgress
 from peerd.work.logs.attempt_log import AttemptLog
@@ -159,7 +159,7 @@ class Context:
         """The slot of the process, and the trace context of the attempt's span; `("", None)` where it has none."""
         if self._process is None or self._process.tracer is None:
             return "", None
-        from peerd.runtime.tracing.spans import current_trace_context  # noqa: PLC0415 - it is loaded
+        from peerd.runtime.spans import current_trace_context  # noqa: PLC0415 - it is loaded
 
         return self._process.slot, current_trace_context()
 

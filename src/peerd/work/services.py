@@ -9,8 +9,8 @@ from typing import Final, Generic, TypeVar
 
 from peerd.config.settings import WorkSettings
 from peerd.domain.outcome import StuckAttempt
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread, start_thread
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread, start_thread
+from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.shell.process_shell import CHECK_EVERY, ProcessShell, RecyclingCondition, Service

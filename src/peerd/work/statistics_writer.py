@@ -21,7 +21,7 @@ from typing import Final
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.doorbell.datagram import ClusterClock
-from peerd.runtime.observability.attempt_statistics import AttemptStatistics, HandlerKey, HandlerStatistics
+from peerd.runtime.metrics.registry import AttemptStatistics, HandlerKey, HandlerStatistics
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database

@@ -18,7 +18,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import StuckAttempt
 from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.observability.events import ComponentFailed, EventBus, LimitedTaskEnded
 from peerd.runtime.process.uncaught_exceptions import describe_exception

@@ -14,7 +14,7 @@ from peerd.domain.errors import InvalidArguments
 from peerd.domain.known_handlers import KnownHandlers, UnsupportedTask, argument_names
 from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import run_in_thread_to_completion
+from peerd.runtime.concurrency import run_in_thread_to_completion
 from peerd.store.take.claimer import HandlerKey
 from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context

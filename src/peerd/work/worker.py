@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from peerd.config.parsing import InvalidSection, parse_section
 from peerd.config.settings import WorkerSettings, WorkSettings
-from peerd.runtime.concurrency.threads import SystemExitInThread, own_thread, run_in_thread
+from peerd.runtime.concurrency import SystemExitInThread, own_thread, run_in_thread
 from peerd.runtime.observability.events import EventBus, PeriodicLoopEnded
 from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback

@@ -29,8 +29,8 @@ from peerd.domain.ring import (
 )
 from peerd.doorbell.datagram import HEADER, REPLAY_WINDOW, RejectionReason, RingRejected, Signer, Verifier
 from peerd.doorbell.wake_ups import WakeUpSocket
-from peerd.runtime.messages.addressing import Peer, Target
-from peerd.runtime.messages.messenger import Delivery
+from peerd.runtime.frames import Peer, Target
+from peerd.runtime.messenger import Delivery
 from peerd.runtime.observability.events import Event, EventBus, RingsRejected
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock

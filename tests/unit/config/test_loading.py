@@ -10,7 +10,7 @@ from peerd.config.section import deserialize_section, serialize_section
 from peerd.config.settings import AccessSettings
 from peerd.config.template import TEMPLATE
 from peerd.entrypoints.node_plan import build_node_plan
-from peerd.runtime.messages.frames import encode
+from peerd.runtime.frames import encode
 from peerd.supervision.plan import Plan
 from tests.support.rows import rows
 from tests.unit.config.conftest import EMPTY, Write, checked, problems

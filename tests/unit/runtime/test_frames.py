@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.runtime.messages.addressing import MAX_MESSAGE_BYTES
-from peerd.runtime.messages.frames import MAX_BODY_BYTES, FrameDecoder, FrameError, encode, receive
+from peerd.runtime.frames import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, FrameDecoder, FrameError, encode, receive
 from peerd.runtime.process.control_thread import MAX_URGENT_REQUESTS, UrgentHandler, UrgentRequests
 from peerd.testing import eventually
 from tests.support.rows import rows

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peerd.runtime.launch import NOT_FOUND, NOT_STARTED, ResourceLimits, launch_command
+from peerd.runtime.os_processes import NOT_FOUND, NOT_STARTED, ResourceLimits, launch_command
 from peerd.testing import eventually
 from tests.support.rows import rows
 
@@ -64,7 +64,7 @@ def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
 def test_a_program_ends_with_the_process_that_started_it_even_if_it_ignores_signals(*, own_group: bool) -> None:
     code = f"""
 import subprocess, sys, time
-from peerd.runtime.launch import launch_command
+from peerd.runtime.os_processes import launch_command
 argv = launch_command(["sh", "-c", "trap '' TERM INT HUP; echo $$; while :; do sleep 0.1; done"], own_group={own_group})
 subprocess.Popen(argv)
 time.sleep(600)

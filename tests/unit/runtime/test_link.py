@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import pytest
 
-from peerd.runtime.messages.frames import FrameDecoder
+from peerd.runtime.frames import FrameDecoder
 from peerd.runtime.process.control_thread import MEASURE_INTERVAL, ControlThread, LoopMonitor, StopRequested
 from peerd.runtime.process.link import Link, ProcessInfo
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from peerd.domain import errors
-from peerd.runtime.concurrency.background_tasks import BackgroundTasks
-from peerd.runtime.messages import inbox
-from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
-from peerd.runtime.messages.inbox import Message
-from peerd.runtime.messages.messenger import Messenger
+from peerd.runtime import inbox
+from peerd.runtime.concurrency import BackgroundTasks
+from peerd.runtime.frames import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES, Peer, Target
+from peerd.runtime.inbox import Message
+from peerd.runtime.messenger import Messenger
 from peerd.runtime.observability import events
 from peerd.runtime.observability.log_messages import log_message_of
 from peerd.testing import eventually_async

@@ -19,12 +19,18 @@ from peerd.runtime.metrics.node_metrics import (
     MOST_HANDLERS_SHOWN,
     MOST_SERIES_OF_METRIC,
     MetricsNotAvailable,
+    MetricsReporter,
     NodeMetrics,
+    ReportedGrowth,
     page_of,
     read_node_metrics,
 )
 from peerd.runtime.metrics.registry import (
     MAX_CHUNK,
+    MOST_HANDLERS,
+    OTHER,
+    AttemptStatistics,
+    HandlerKey,
     MetricsRegistry,
     Sample,
     SeriesKey,
@@ -33,8 +39,6 @@ from peerd.runtime.metrics.registry import (
     parse_samples,
     sample_of,
 )
-from peerd.runtime.metrics.reporter import MetricsReporter, ReportedGrowth
-from peerd.runtime.observability.attempt_statistics import MOST_HANDLERS, OTHER, AttemptStatistics, HandlerKey
 from peerd.runtime.observability.events import AttemptEnded, EventBus
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
 from peerd.testing.waiting import eventually_async

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from peerd.runtime.concurrency import threads
+from peerd.runtime import concurrency
 from peerd.testing import eventually
 
 
 def test_a_periodic_step_that_raises_is_logged_and_called_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(threads, "PAUSE_AFTER_FAILURE", 0.01)
+    monkeypatch.setattr(concurrency, "PAUSE_AFTER_FAILURE", 0.01)
     calls: list[float] = []
 
     def step(now: float) -> float:
@@ -20,7 +20,7 @@ def test_a_periodic_step_that_raises_is_logged_and_called_again(
             raise ValueError("the second step fails")
         return 0.01
 
-    thread = threads.PeriodicThread(step)
+    thread = concurrency.PeriodicThread(step)
     thread.start()
     eventually(lambda: len(calls) > 3)
     thread.stop()

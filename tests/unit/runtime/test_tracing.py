@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from peerd import Client
 from peerd.domain.errors import InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
-from peerd.runtime.tracing import enqueue_span, spans
-from peerd.runtime.tracing.spans import MAX_TEXT, format_trace_context, parse_trace_context
+from peerd.runtime import enqueue_span, spans
+from peerd.runtime.spans import MAX_TEXT, format_trace_context, parse_trace_context
 from peerd.store.schema.migrate import migrate
 
 PARENT = f"00-{'a' * 32}-{'b' * 16}-01"

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from peerd.runtime.messages.addressing import Peer
-from peerd.runtime.messages.frames import FrameDecoder
+from peerd.runtime.frames import FrameDecoder, Peer
 from peerd.supervision.envelope import ProcessDirectory, Recipient
 from peerd.supervision.event_loop import FrameChannel
 from peerd.supervision.message_router import MessageRouter

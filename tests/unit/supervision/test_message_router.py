@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from peerd.runtime.messages.addressing import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
+from peerd.runtime.frames import MAX_IN_FLIGHT, MAX_MESSAGE_BYTES
 from peerd.supervision.event_loop import FrameChannel
 from peerd.supervision.message_router import WAIT_TIMEOUT, FlowControl
 from tests.support.rows import rows

@@ -14,9 +14,9 @@ import pytest
 
 from peerd import Context, Queue, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Released, Snoozed
+from peerd.runtime import os_processes
 from peerd.runtime.observability.events import AttemptHookFailed, Event, EventBus
 from peerd.runtime.observability.log_messages import attempt_unresponsive, log_message_of
-from peerd.runtime.process import process_tree
 from peerd.testing import eventually_async, run_inline, run_row
 from peerd.work.attempts import attempt_execution
 from peerd.work.attempts.attempt_outcome import StopReason
@@ -220,7 +220,7 @@ async def test_a_process_that_cannot_start_for_want_of_descriptors_leaves_none_o
     def full(pid: int) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    open_before, processes_before = descriptors(), set(process_tree.descendants(os.getpid()))
+    open_before, processes_before = descriptors(), set(os_processes.descendants(os.getpid()))
     unused = [number for number in range(1000) if number not in open_before]
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     for free in range(6):
@@ -232,7 +232,7 @@ async def test_a_process_that_cannot_start_for_want_of_descriptors_leaves_none_o
     monkeypatch.setattr(os, "pidfd_open", full)  # the process has started, and another thread took the last descriptor
     await is_refused()
     assert descriptors() == open_before
-    assert set(process_tree.descendants(os.getpid())) <= processes_before
+    assert set(os_processes.descendants(os.getpid())) <= processes_before
 
 
 def descriptors() -> set[int]:

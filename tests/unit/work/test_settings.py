@@ -9,7 +9,7 @@ import pytest
 from peerd import TaskWorker, Worker
 from peerd.config.parsing import parse_section
 from peerd.config.settings import WorkerSettings, WorkSettings
-from peerd.runtime.messages.frames import receive
+from peerd.runtime.frames import receive
 from peerd.runtime.process.link import Link, ProcessInfo
 from peerd.shell import process_shell
 from peerd.work import services

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from peerd.cli.errors import CommandError
-from peerd.runtime.launch import launch_command
+from peerd.runtime.os_processes import launch_command
 from peerd.supervision.control_client import MasterNotRunning, status
 
 NODES: Final = ("demo-a", "demo-b")

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from peerd.domain.errors import PackageMissing
 from peerd.operate.remote.address import ServerAddress
 from peerd.operate.remote.errors import InvalidServer, ServerUnreachable, UnexpectedAnswer
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.concurrency import register_fork_hooks
 
 try:
     import httpx

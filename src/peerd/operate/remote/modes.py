@@ -32,7 +32,7 @@ from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.concurrency import register_fork_hooks
 from peerd.store.nodes.requests import NodeRequest
 
 if TYPE_CHECKING:

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-from peerd.runtime.messages.addressing import MAX_MESSAGE_BYTES
-from peerd.runtime.messages.frames import FrameDecoder, FrameError, encode
+from peerd.runtime import os_processes
+from peerd.runtime.frames import MAX_MESSAGE_BYTES, FrameDecoder, FrameError, encode
 from peerd.runtime.observability import log_file
-from peerd.runtime.process import exit_codes, process_tree
+from peerd.runtime.process import exit_codes
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_error
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -278,7 +278,7 @@ class ControlThread:
         """
         if not self.lost:
             return
-        process_tree.kill_processes(process_tree.descendants(os.getpid()))
+        os_processes.kill_processes(os_processes.descendants(os.getpid()))
         if os.getpgrp() == os.getpid():
             os.killpg(0, signal.SIGKILL)
 

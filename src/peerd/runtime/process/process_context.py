@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from peerd.domain.errors import PeerdError
-from peerd.runtime.concurrency.background_tasks import BackgroundTasks, BackgroundWork
-from peerd.runtime.messages.messenger import FrameSender, Messenger
+from peerd.runtime.concurrency import BackgroundTasks, BackgroundWork
+from peerd.runtime.messenger import FrameSender, Messenger
 from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.runtime.observability.events import EventBus
 
 if TYPE_CHECKING:
-    from peerd.runtime.tracing.spans import AttemptTracer
+    from peerd.runtime.spans import AttemptTracer
 
 LIMITS_ACTION: Final = "peerd.limits"
 """The agent's request for the memory and processor limits of a process."""

@@ -29,7 +29,7 @@ from peerd.domain.errors import (
     UnsupportedDatabase,
 )
 from peerd.domain.pacing import exponential_backoff
-from peerd.runtime.concurrency.fork_hooks import register_fork_hooks
+from peerd.runtime.concurrency import register_fork_hooks
 from peerd.store.connection import database_errors, mysql, postgresql, sqlite
 from peerd.store.connection.mysql import may_lag
 from peerd.store.connection.pools import Engines, OpenedConnections, was_idle, without_liveness_check

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pymysql.connections import Connection
 
-from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock
 
 FILES: Final = ("ca", "capath", "cert", "key")
 

@@ -33,7 +33,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, SchemaTooNew
-from peerd.runtime.concurrency.fork_hooks import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock
 from peerd.store.connection.database import Database, require_version, translated_errors
 from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.mysql import is_member

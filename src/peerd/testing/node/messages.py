@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from peerd.runtime.messages.addressing import Peer
-from peerd.runtime.messages.frames import FrameDecoder, encode
+from peerd.runtime.frames import FrameDecoder, Peer, encode
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.supervision.envelope import ProcessDirectory, Recipient

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import current_stack, own_thread
+from peerd.runtime.concurrency import current_stack, own_thread
 from peerd.runtime.observability.events import AttemptHookFailed, EventBus
 from peerd.runtime.observability.log_messages import attempt_unresponsive
 from peerd.runtime.process.uncaught_exceptions import (
@@ -38,7 +38,7 @@ from peerd.work.logs.capture import STREAM_LEVELS
 from peerd.work.task_worker import HandlerAdapter
 
 if TYPE_CHECKING:
-    from peerd.runtime.tracing.spans import AttemptTracer
+    from peerd.runtime.spans import AttemptTracer
 
 REPORT_LINGERING_AFTER: Final = 10.0
 """Seconds after which a handler is reported that was ended and still runs."""

@@ -23,10 +23,10 @@ import msgspec
 from peerd.domain import outcome
 from peerd.domain.outcome import OutcomeSignal
 from peerd.domain.task import Task
-from peerd.runtime.concurrency.threads import wait_despite_cancellation
-from peerd.runtime.launch import launch_command
+from peerd.runtime import os_processes
+from peerd.runtime.concurrency import wait_despite_cancellation
 from peerd.runtime.observability.log_file import protect_output
-from peerd.runtime.process import process_tree
+from peerd.runtime.os_processes import launch_command
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes import TaskProgress
 from peerd.work.arguments import encode_result
@@ -188,7 +188,7 @@ class HandlerProcess:
     def kill_descendants(self) -> None:
         """Kill its descendants in other groups and sessions, too, which can be found only while it lives."""
         if not self._ended.done():
-            process_tree.kill_processes(process_tree.descendants(self._process.pid))
+            os_processes.kill_processes(os_processes.descendants(self._process.pid))
 
     async def end(self) -> None:
         """Kill it with its process group, and wait until it has ended, even if the waiting is cancelled."""
@@ -281,8 +281,8 @@ def _run_traced(request: HandlerRequest, descriptor: int, sender: LineSender | N
 
     They are sent before the answer: the worker kills this process once it has that.
     """
-    from peerd.runtime.tracing.provider import set_up_tracing  # noqa: PLC0415 - of an extra
-    from peerd.runtime.tracing.spans import current_remote  # noqa: PLC0415
+    from peerd.runtime.span_export import set_up_tracing  # noqa: PLC0415 - of an extra
+    from peerd.runtime.spans import current_remote  # noqa: PLC0415
 
     flush = set_up_tracing(request.node, request.slot)
     with current_remote(request.trace_context):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from peerd.domain.task_stack import CallStack, StackAnswer, bounded
-from peerd.runtime.concurrency.threads import thread_started_by
+from peerd.runtime.concurrency import thread_started_by
 from peerd.runtime.observability.call_stacks import is_idle_loop, stack_of_thread, stacks_of_task
 from peerd.work.attempts.active_attempt import ActiveAttempt
 from peerd.work.attempts.executor_slots import ExecutorSlots

@@ -1,6 +1,6 @@
 """Touch held tasks from a thread with a database connection of its own.
 
-It is a thread (`peerd.runtime.concurrency.threads`) because handlers may block the event loop for any time, and
+It is a thread (`peerd.runtime.concurrency`) because handlers may block the event loop for any time, and
 a task that is not touched is rescued. That goes for tasks of a claim in flight, too, whose answer the event loop has
 not processed yet. The thread also writes progress, notices lost claims, and releases rows that the table assigns to
 this process but that it does not know of, because the answer of their claim was lost.

@@ -18,8 +18,8 @@ from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from peerd.domain.errors import InvalidMessage, MessageTooLarge, MessengerFull, NoReply, RequestFailed, Undeliverable
-from peerd.runtime.concurrency.background_tasks import BackgroundTasks
-from peerd.runtime.messages.addressing import (
+from peerd.runtime.concurrency import BackgroundTasks
+from peerd.runtime.frames import (
     DEFAULT_REPLY_TIMEOUT,
     GATEWAY_ROLE,
     MAX_ACTION_LENGTH,
@@ -28,12 +28,14 @@ from peerd.runtime.messages.addressing import (
     MAX_MESSAGE_BYTES,
     MAX_REPLY_TIMEOUT,
     WORKER_ROLES,
+    FrameError,
+    FrameTooLarge,
     InvalidTarget,
     Peer,
     Target,
+    encode,
 )
-from peerd.runtime.messages.frames import FrameError, FrameTooLarge, encode
-from peerd.runtime.messages.inbox import HandlerResult, Inbox, Message, MessageHandler, MessageHandlers
+from peerd.runtime.inbox import HandlerResult, Inbox, Message, MessageHandler, MessageHandlers
 from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
-from peerd.runtime.concurrency.background_tasks import BackgroundTasks
-from peerd.runtime.messages.addressing import Peer
+from peerd.runtime.concurrency import BackgroundTasks
+from peerd.runtime.frames import Peer
 from peerd.runtime.observability.events import EventBus, MessageDropped, MessageHandlerFailed
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 

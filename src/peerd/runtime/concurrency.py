@@ -1,6 +1,12 @@
-"""Plain functions in daemon threads of their own, once or periodically.
+"""Plain functions in daemon threads of their own, once or periodically; background tasks; and forks.
 
-They do not use a pool: a thread cannot be cancelled, and one that outlives its time-out must not occupy a pool's slot.
+Functions do not use a pool: a thread cannot be cancelled, and one that outlives its time-out must not occupy a pool's
+slot.
+
+The hooks of forks renew, in a forked process, the connections, threads and locks of its parent. Python copies them all,
+but a connection of two processes mixes up their replies, a thread exists in the parent only, and a lock that another
+thread held is never released. gunicorn with ``--preload``, Celery's prefork pool and `multiprocessing` fork after an
+application was imported, and so perhaps after it has used its client.
 """
 
 from __future__ import annotations
@@ -8,17 +14,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import os
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from threading import Lock
 from types import FrameType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
-from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
+from peerd.domain.errors import ProcessStopping
+from peerd.runtime.observability.events import BackgroundWorkCancelled, BackgroundWorkFailed, EventBus
+from peerd.runtime.process.uncaught_exceptions import (
+    describe_exception,
+    exception_text,
+    format_traceback,
+    log_exception,
+)
 
 T = TypeVar("T")
 
@@ -212,3 +228,143 @@ def close_connections() -> None:
     if (database := sys.modules.get("django.db")) is not None:
         with suppress(Exception):  # the server has closed it, or the settings have no database
             database.connections.close_all()
+
+
+# ---------------------------------------------------------------- background tasks
+
+
+CANCEL_TIMEOUT: Final = 1.0
+"""Seconds that cancelled work has to end before the stop of the process continues."""
+
+BackgroundWork = Coroutine[Any, Any, object]
+
+
+class BackgroundTasks:
+    """The background tasks of one process. Made on its event loop."""
+
+    def __init__(self, events: EventBus) -> None:
+        self._events = events
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def count(self) -> int:
+        """How many tasks run."""
+        return len(self._tasks)
+
+    def run(self, work: BackgroundWork, name: str | None = None) -> None:
+        """See `ProcessContext.run_in_background`; `name` is that of the work in the log, else that of its function."""
+        if not asyncio.iscoroutine(work):
+            raise TypeError(f"give run_in_background a coroutine, as in run_in_background(refresh()), not {work!r}")
+        work_name = name or str(getattr(work, "__qualname__", type(work).__name__))
+        if self._closed:
+            work.close()
+            raise ProcessStopping(work_name)
+        if running_loop() is self._loop:
+            self._start(work, work_name)
+        else:
+            self._loop.call_soon_threadsafe(self._start, work, work_name)
+
+    async def finish(self, grace: float) -> None:
+        """Start no more work, let the running work end within `grace` seconds, and cancel the rest.
+
+        It may be called again with a shorter grace.
+        """
+        self._closed = True
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=grace)
+        if left := set(self._tasks):
+            self._events.emit(BackgroundWorkCancelled(names=tuple(sorted(task.get_name() for task in left))))
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=CANCEL_TIMEOUT)
+
+    def _start(self, work: BackgroundWork, name: str) -> None:
+        if self._closed:  # a thread called `run` just before
+            work.close()
+            self._events.emit(BackgroundWorkFailed(name=name, error=str(ProcessStopping(name))))
+            return
+        task = self._loop.create_task(self._guarded(work, name), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, work: BackgroundWork, name: str) -> None:
+        try:
+            await work
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code; it does not end the process
+            failed = BackgroundWorkFailed(name=name, error=describe_exception(error), traceback=format_traceback(error))
+            self._events.emit(failed, error)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that runs in this thread, if any."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+# ---------------------------------------------------------------- forks
+
+
+class Forkable(Protocol):
+    """An object with resources that must not be shared with a forked process."""
+
+    def before_fork(self) -> None:
+        """In the parent: close what must not be open in another process."""
+
+    def reset_after_fork(self) -> None:
+        """In the child: replace the parent's resources, without closing them or waiting for them."""
+
+
+_registered: Final[dict[int, weakref.ref[Forkable]]] = {}
+
+
+def register_fork_hooks(instance: Forkable) -> None:
+    """Call the instance's methods at each fork, as long as it lives."""
+    number = id(instance)
+    _registered[number] = weakref.ref(instance, lambda _: _registered.pop(number, None))
+
+
+class ForkSafeLock:
+    """A lock that a forked process finds free, also where another thread of its parent held it.
+
+    >>> lock = ForkSafeLock()
+    >>> with lock:
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self.reset_after_fork()
+        register_fork_hooks(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def before_fork(self) -> None:
+        """A fork does not wait for the lock."""
+
+    def reset_after_fork(self) -> None:
+        """Create the lock anew, since the thread that may have held it has stayed in the parent."""
+        self._lock = Lock()
+
+
+def _live_instances() -> list[Forkable]:
+    return [instance for reference in list(_registered.values()) if (instance := reference()) is not None]
+
+
+def _before_fork() -> None:
+    for instance in _live_instances():
+        instance.before_fork()
+
+
+def _after_fork_in_child() -> None:
+    for instance in _live_instances():
+        instance.reset_after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

@@ -22,7 +22,7 @@ class EnqueueSpan:
     """A span that has begun; `stamp` the tasks with it, and write them in a block `ending`."""
 
     def __init__(self, span: Any) -> None:
-        from peerd.runtime.tracing import spans  # noqa: PLC0415 - OpenTelemetry is loaded
+        from peerd.runtime import spans  # noqa: PLC0415 - OpenTelemetry is loaded
 
         self._span = span
         self._end = spans.end_send_span
@@ -52,7 +52,7 @@ def begin_enqueue_span(new: Sequence[NewTask]) -> EnqueueSpan | None:
     """The span of an enqueue; None where OpenTelemetry is not loaded, or records and passes on nothing."""
     if _API not in sys.modules or not new:
         return None
-    from peerd.runtime.tracing.spans import start_send_span  # noqa: PLC0415 - OpenTelemetry is loaded
+    from peerd.runtime.spans import start_send_span  # noqa: PLC0415 - OpenTelemetry is loaded
 
     span = start_send_span([one.queue for one in new])
     return None if span is None else EnqueueSpan(span)

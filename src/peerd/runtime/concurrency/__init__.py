@@ -1,1 +1,0 @@
-"""Threads, periodic threads, background tasks, and forks."""
