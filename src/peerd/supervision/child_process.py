@@ -14,19 +14,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from peerd.runtime.os_processes import is_stopped, launch_command
+from peerd.supervision import exits
 from peerd.supervision.event_loop import FrameChannel
-from peerd.supervision.exits import (
-    KILLED_AFTER_GRACE,
-    RECYCLED,
-    REPLACED,
-    SCALED,
-    TAINTED,
-    ExitCause,
-    ExitFacts,
-    OomKillCounter,
-    determine_cause,
-    mark,
-)
+from peerd.supervision.exits import ExitCause, OomKillCounter, ProcessRecord
 from peerd.supervision.plan import Kind, Plan
 
 STARVED_FACTOR: Final = 3
@@ -35,12 +25,12 @@ ABORT_TIMEOUT: Final = 2.0
 """Seconds between SIGABRT, on which a silent process prints its stacks, and SIGKILL."""
 KILL_MARGIN: Final = 2.0
 """Seconds that a child has after its own hard deadline to end itself and print its stacks."""
-REASONS_TO_DRAIN: Final = frozenset({REPLACED, SCALED})
+REASONS_TO_DRAIN: Final = frozenset({exits.REPLACED, exits.SCALED})
 """Kinds of reasons to end that leave a process as long as it needs, if its kind drains."""
 
 
 @dataclass(eq=False, repr=False)
-class ChildProcess:
+class ChildProcess(ProcessRecord):
     """A living or just ended child, the leader of its own process group. The constructor starts it, or raises OSError.
 
     `generation` is the number of processes that the slot has had, this one included; `sockets` are the descriptors that
@@ -55,29 +45,18 @@ class ChildProcess:
     sockets: InitVar[Mapping[str, int]]
     identity: Mapping[str, object] | None = None
     """How the agent identifies it, as it has reported."""
-    asked_to_stop: bool = False
-    retired: str = ""
-    """`tainted`, `recycle` or `hung` once it has asked to be replaced."""
     vitals: Mapping[str, object] | None = None
     """Delay of its event loop, and what runs in it, as it has reported."""
     sample: Mapping[str, object] | None = None
     """Its memory and processor time, as the agent has measured them."""
-    error: str = ""
-    """The error or reason that it has reported."""
     stuck: list[Mapping[str, object]] = field(default_factory=list)
     """Attempts whose code ends only with the process, as it has reported; for the agent."""
-    is_leaving: bool = False
-    """Whether it has reported that its work is over, and its interpreter ends."""
     kill_at: float | None = None
     """When it is killed unless it has become ready, or ended, by then."""
-    _stop_reason: ExitCause | None = None
-    _killed_silence: float | None = None
-    """Seconds of silence for which it is being killed."""
-    _out_of_time: bool = False
 
     def __post_init__(self, plan: Plan, now: float, sockets: Mapping[str, int]) -> None:
         self.started_at = datetime.now(UTC)
-        self.mark = mark(self.slot, self.generation)
+        self.mark = exits.mark(self.slot, self.generation)
         self.ready = self.kind.role == "command"  # a command has no way to report it
         self._last_contact_at = now
         self.extend_boot(now)
@@ -124,7 +103,7 @@ class ChildProcess:
         With None it may take any time. `reason` is why it is replaced or removed; None when the node stops.
         """
         self.asked_to_stop = True
-        self._stop_reason = self._stop_reason or reason
+        self.reason = self.reason or reason
         if not self.is_leaving:  # else it must end sooner
             self.kill_at = None if grace is None else self._kill_time(now, grace)
         if self.kind.role == "command":
@@ -137,7 +116,7 @@ class ChildProcess:
 
     def is_draining(self, now: float) -> bool:
         """Whether it leaves, and has more time for that than its grace, or any time."""
-        if self._out_of_time or not (self.retired == "recycle" or self.asked_to_stop):
+        if self.out_of_time or not (self.retired == "recycle" or self.asked_to_stop):
             return False
         return self.kill_at is None or self.kill_at > self._kill_time(now, self.kind.grace)
 
@@ -159,14 +138,14 @@ class ChildProcess:
         A process requests it itself to be recycled, or for stuck handlers, whose attempts are reported one by one.
         Another cause that ends it first counts all the same.
         """
-        recycled = self.retired == "recycle" and cause.kind in {RECYCLED, KILLED_AFTER_GRACE}
-        ended_for_stuck = bool(self.stuck) and cause.kind in {TAINTED, KILLED_AFTER_GRACE}
+        recycled = self.retired == "recycle" and cause.kind in {exits.RECYCLED, exits.KILLED_AFTER_GRACE}
+        ended_for_stuck = bool(self.stuck) and cause.kind in {exits.TAINTED, exits.KILLED_AFTER_GRACE}
         return self.asked_to_stop or recycled or ended_for_stuck
 
     def kill_if_overdue(self, now: float) -> None:
         if self.kill_at is not None and now >= self.kill_at:
             self.kill_at = None
-            self._out_of_time = True
+            self.out_of_time = True
             self.kill()
 
     def record_contact(self, now: float) -> None:
@@ -181,14 +160,14 @@ class ChildProcess:
         silent_for = now - self._last_contact_at
         if self.kind.role == "command" or silent_for < self.kind.silent_after:
             return False
-        if self._killed_silence is None:
+        if self.killed_silence is None:
             if silent_for < STARVED_FACTOR * self.kind.silent_after and not is_stopped(self.pid):
                 return False
-            self._killed_silence = silent_for
+            self.killed_silence = silent_for
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGABRT)
             return True
-        if silent_for >= self._killed_silence + ABORT_TIMEOUT:
+        if silent_for >= self.killed_silence + ABORT_TIMEOUT:
             self.kill()
         return False
 
@@ -198,7 +177,7 @@ class ChildProcess:
 
     @property
     def leave_reason(self) -> str:
-        return self.error or (self._stop_reason.text if self._stop_reason else "")
+        return self.error or (self.reason.text if self.reason else "")
 
     def kill(self) -> None:
         """Kill its group, which would outlive it; the group's number cannot be reused before the process is reaped."""
@@ -207,24 +186,11 @@ class ChildProcess:
     def reap(self, oom_kills: OomKillCounter) -> ExitCause:
         """Kill the group of this ended process, reap it, close its descriptors, and return the cause of its exit."""
         self.kill()
-        returncode = self._popen.wait()
-        out_of_memory = oom_kills.has_killed()  # read for every exit, so that the next one sees only later kills
+        self.returncode = self._popen.wait()
+        self.out_of_memory = oom_kills.has_killed()  # read for every exit, so that the next one sees only later kills
         os.close(self.pidfd)
         self.link.close()
-        return determine_cause(
-            ExitFacts(
-                returncode=returncode,
-                ready=self.ready,
-                asked_to_stop=self.asked_to_stop,
-                reason=self._stop_reason,
-                out_of_time=self._out_of_time,
-                is_leaving=self.is_leaving,
-                silent_for=self._killed_silence,
-                out_of_memory=out_of_memory,
-                retired=self.retired,
-                error=self.error,
-            )
-        )
+        return exits.determine_cause(self)
 
     # ---------------------------------------------------------------- steps
 

@@ -65,59 +65,55 @@ def start_in_background(plan: Mapping[str, Any], timeout: float) -> dict[str, An
             start_new_session=True,
         )
         try:
-            attempt = _StartAttempt(process, plan, lambda: _read_output(early_output, log, log_offset))
-            return attempt.wait(time.monotonic() + timeout)
+            return _wait_until_ready(
+                process, plan["run_directory"], timeout, lambda: _read_output(early_output, log, log_offset)
+            )
         finally:
             process.returncode = process.returncode or 0  # it keeps running: Popen must not warn about it
 
 
-class _StartAttempt:
-    def __init__(
-        self, process: subprocess.Popen[bytes], plan: Mapping[str, Any], read_output: Callable[[], list[str]]
-    ) -> None:
-        self._process = process
-        self._run_directory = plan["run_directory"]
-        self._read_output = read_output
-        self._status: dict[str, Any] | None = None
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], run_directory: str, timeout: float, read_output: Callable[[], list[str]]
+) -> dict[str, Any]:
+    deadline = time.monotonic() + timeout
+    status: dict[str, Any] | None = None
+    try:
+        while time.monotonic() < deadline:
+            _require_running(process, read_output)
+            with contextlib.suppress(control_client.MasterNotRunning, OSError):
+                found = control_client.status(run_directory)
+                status = found if found["pid"] == process.pid else status
+            if status and status["state"] == "running":
+                return status
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(POLL_INTERVAL)
+    except KeyboardInterrupt:
+        _stop(process, run_directory)
+        raise
+    _stop(process, run_directory)
+    text = f"it was not ready in time, and was stopped{_describe_unready_slots(status)}"
+    raise NodeStartError(text, exit_codes.BOOT_FAILED, read_output())
 
-    def wait(self, deadline: float) -> dict[str, Any]:
-        try:
-            while time.monotonic() < deadline:
-                self._require_running()
-                with contextlib.suppress(control_client.MasterNotRunning, OSError):
-                    status = control_client.status(self._run_directory)
-                    if status["pid"] == self._process.pid:
-                        self._status = status
-                if self._status and self._status["state"] == "running":
-                    return self._status
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(POLL_INTERVAL)
-        except KeyboardInterrupt:
-            self._stop()
-            raise
-        text = f"it was not ready in time, and was stopped{_describe_unready_slots(self._status)}"
-        self._stop()
-        raise NodeStartError(text, exit_codes.BOOT_FAILED, self._read_output())
 
-    def _require_running(self) -> None:
-        status = self._process.poll()
-        if status is None:
-            return
-        output = self._read_output()
-        cause = next(filter(None, map(_find_start_error, output)), "")
-        if not cause and status == exit_codes.OK:
-            cause = "it was stopped before it was ready"
-        cause = cause or f"its master ended with status {status}"
-        raise NodeStartError(cause, status or exit_codes.BOOT_FAILED, output)
+def _require_running(process: subprocess.Popen[bytes], read_output: Callable[[], list[str]]) -> None:
+    status = process.poll()
+    if status is None:
+        return
+    output = read_output()
+    cause = next(filter(None, map(_find_start_error, output)), "")
+    if not cause and status == exit_codes.OK:
+        cause = "it was stopped before it was ready"
+    raise NodeStartError(cause or f"its master ended with status {status}", status or exit_codes.BOOT_FAILED, output)
 
-    def _stop(self) -> None:
-        with contextlib.suppress(control_client.MasterNotRunning, OSError):
-            control_client.stop(self._run_directory, fast=True, timeout=STOP_TIMEOUT)
-        try:
-            self._process.wait(1.0)
-        except subprocess.TimeoutExpired:  # its children detect that, and end
-            self._process.kill()
-            self._process.wait()
+
+def _stop(process: subprocess.Popen[bytes], run_directory: str) -> None:
+    with contextlib.suppress(control_client.MasterNotRunning, OSError):
+        control_client.stop(run_directory, fast=True, timeout=STOP_TIMEOUT)
+    try:
+        process.wait(1.0)
+    except subprocess.TimeoutExpired:  # its children detect that, and end
+        process.kill()
+        process.wait()
 
 
 def _find_start_error(line: str) -> str:

@@ -43,86 +43,84 @@ _MAX_ROUNDS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """One of the kinds above, the exit status or the signal's name, and a description."""
+    """One of the kinds above, a description, and the exit status or the signal's name.
+
+    The reason for which a running process is asked to stop has neither of the latter.
+    """
 
     kind: str
-    status: int | None
-    signal: str | None
     text: str
+    status: int | None = None
+    signal: str | None = None
 
     def to_json(self) -> dict[str, object]:
         return asdict(self)
 
 
-def stop_reason(kind: str, text: str) -> ExitCause:
-    """Return the reason for which a running process is asked to stop."""
-    return ExitCause(kind, None, None, text)
+@dataclass(eq=False, repr=False, kw_only=True)
+class ProcessRecord:
+    """What the master has recorded about a process, from which the cause of its exit follows.
 
+    `returncode` is as of `subprocess`, where a signal's number is negative. `reason` is why the process was asked to
+    stop; None if the node stops. It is `out_of_time` if the master has killed it because its grace, its boot timeout,
+    or the time for its end was over; `killed_silence` is for how many seconds of silence the master has killed it. It
+    `is_leaving` once it has reported that its work is over, and its interpreter ends. With `out_of_memory` the kernel
+    has just killed a process because memory ran out. `retired` is `tainted`, `recycle` or `hung` once the process has
+    asked to be replaced, and `error` what it has reported.
+    """
 
-@dataclass(frozen=True, slots=True)
-class ExitFacts:
-    """What the master has recorded about a process when it ends."""
-
-    returncode: int
-    """As of `subprocess`: a signal's number is negative."""
+    returncode: int = 0
     ready: bool = False
     asked_to_stop: bool = False
     reason: ExitCause | None = None
-    """Why it was asked to stop; None if the node stops."""
     out_of_time: bool = False
-    """Whether the master has killed it because its grace, its boot timeout, or the time for its end was over."""
     is_leaving: bool = False
-    """Whether it had reported that its interpreter ends."""
-    silent_for: float | None = None
-    """Seconds of silence for which the master has killed it."""
+    killed_silence: float | None = None
     out_of_memory: bool = False
-    """Whether the kernel has just killed a process because memory ran out."""
     retired: str = ""
-    """`tainted`, `recycle` or `hung`, if the process has said so."""
     error: str = ""
-    """The error that the process has reported."""
 
 
-def determine_cause(facts: ExitFacts) -> ExitCause:
+def determine_cause(record: ProcessRecord) -> ExitCause:
     """Return the cause of an exit.
 
     Example:
-        >>> determine_cause(ExitFacts(returncode=-9, ready=True)).text
+        >>> determine_cause(ProcessRecord(returncode=-9, ready=True)).text
         'killed by SIGKILL'
-        >>> determine_cause(ExitFacts(returncode=-9, ready=True, silent_for=60.0)).text
+        >>> determine_cause(ProcessRecord(returncode=-9, ready=True, killed_silence=60.0)).text
         'silent for 60 s (frozen, or its interpreter was blocked), and killed'
     """
-    name = _signal_name(-facts.returncode) if facts.returncode < 0 else None
-    status = facts.returncode if facts.returncode >= 0 else None
+    name = _signal_name(-record.returncode) if record.returncode < 0 else None
+    status = record.returncode if record.returncode >= 0 else None
     ended = f"killed by {name}" if name else f"exit status {status}"
-    kind, text = _classify(facts, ended, SIGNAL if name else EXIT)
-    return ExitCause(kind, status, name, f"{text}: {facts.error}" if facts.error else text)
+    kind, text = _classify(record, ended, SIGNAL if name else EXIT)
+    return ExitCause(kind, f"{text}: {record.error}" if record.error else text, status, name)
 
 
-def _classify(facts: ExitFacts, ended: str, plain_kind: str) -> tuple[str, str]:
-    if facts.silent_for is not None:
-        return SILENT, f"silent for {facts.silent_for:.0f} s (frozen, or its interpreter was blocked), and killed"
-    if facts.out_of_memory and facts.returncode == -signal.SIGKILL and not facts.out_of_time:
+def _classify(record: ProcessRecord, ended: str, plain_kind: str) -> tuple[str, str]:
+    if record.killed_silence is not None:
+        return SILENT, f"silent for {record.killed_silence:.0f} s (frozen, or its interpreter was blocked), and killed"
+    if record.out_of_memory and record.returncode == -signal.SIGKILL and not record.out_of_time:
         return OUT_OF_MEMORY, f"{ended}: the kernel was out of memory"
-    if not facts.ready and not facts.asked_to_stop:
-        if facts.out_of_time and not facts.is_leaving:
+    if not record.ready and not record.asked_to_stop:
+        if record.out_of_time and not record.is_leaving:
             return BOOT_FAILED, "killed because it did not become ready in time"
         return SIGNAL if plain_kind == SIGNAL else BOOT_FAILED, f"{ended} before it was ready"
-    return _classify_stop(facts, ended, plain_kind)
+    return _classify_stop(record, ended, plain_kind)
 
 
-def _classify_stop(facts: ExitFacts, ended: str, plain_kind: str) -> tuple[str, str]:
-    if facts.out_of_time and facts.is_leaving and not (facts.asked_to_stop or facts.retired):
+def _classify_stop(record: ProcessRecord, ended: str, plain_kind: str) -> tuple[str, str]:
+    if record.out_of_time and record.is_leaving and not (record.asked_to_stop or record.retired):
         return plain_kind, f"{ended}, since it did not end by itself"
-    if facts.out_of_time or facts.returncode == exit_codes.OUT_OF_TIME:
-        suffix = f", after a request to stop: {facts.reason.text}" if facts.reason else ""
+    if record.out_of_time or record.returncode == exit_codes.OUT_OF_TIME:
+        suffix = f", after a request to stop: {record.reason.text}" if record.reason else ""
         return KILLED_AFTER_GRACE, f"did not end within its grace{suffix} ({ended})"
-    recycled = facts.retired == "recycle" and not facts.asked_to_stop
-    if recycled and facts.returncode not in (exit_codes.OK, exit_codes.RECYCLED):
+    recycled = record.retired == "recycle" and not record.asked_to_stop
+    if recycled and record.returncode not in (exit_codes.OK, exit_codes.RECYCLED):
         return plain_kind, f"{ended} while it was recycled"
-    if facts.retired:
-        return _KIND_OF_RETIREMENT[facts.retired], f"{_KIND_OF_RETIREMENT[facts.retired]} ({ended})"
-    return (facts.reason.kind, f"{facts.reason.text} ({ended})") if facts.reason else (plain_kind, ended)
+    if record.retired:
+        return _KIND_OF_RETIREMENT[record.retired], f"{_KIND_OF_RETIREMENT[record.retired]} ({ended})"
+    return (record.reason.kind, f"{record.reason.text} ({ended})") if record.reason else (plain_kind, ended)
 
 
 def _signal_name(number: int) -> str:

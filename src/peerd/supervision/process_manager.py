@@ -16,15 +16,7 @@ from peerd.runtime.process import exit_codes
 from peerd.supervision import exits
 from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.event_loop import MAX_READ_BYTES, SelectorLoop
-from peerd.supervision.exits import (
-    CPU_LIMIT,
-    MEMORY_LIMIT,
-    RECYCLED,
-    SCALED,
-    ExitCause,
-    OomKillCounter,
-    stop_reason,
-)
+from peerd.supervision.exits import ExitCause, OomKillCounter
 from peerd.supervision.listening_sockets import ListeningSockets
 from peerd.supervision.plan import MAX_PROCESSES, SINGLETON_ROLES, Kind, Plan
 from peerd.supervision.process_table import ProcessTable, Replacement, ReplacementOutcome, SlotEntry
@@ -138,7 +130,7 @@ class ProcessManager:
     def stop_removed(self, entries: Sequence[SlotEntry], reason: str) -> None:
         for entry in entries:
             if entry.slot.state not in {SlotState.STOPPED, SlotState.DRAINING}:
-                self.stop(entry, fast=False, reason=stop_reason(SCALED, reason))
+                self.stop(entry, fast=False, reason=ExitCause(exits.SCALED, reason))
                 if entry.slot.kind.drains:
                     self._vacate(entry)
 
@@ -268,8 +260,8 @@ class ProcessManager:
         """The agent has measured that a process exceeds its limits, or a process serves on until it is replaced."""
         entry, process = self.table.find(message.get("pid")) or (None, None)
         how = message.get("how")
-        known = how if how in {MEMORY_LIMIT, CPU_LIMIT, RECYCLED} else MEMORY_LIMIT
-        reason = stop_reason(known, str(message.get("reason")))
+        known = how if how in {exits.MEMORY_LIMIT, exits.CPU_LIMIT, exits.RECYCLED} else exits.MEMORY_LIMIT
+        reason = ExitCause(known, str(message.get("reason")))
         now = time.monotonic()
         if process is not None and process.is_draining(now):  # it has a successor already
             process.ask_to_stop(now, process.kind.grace, reason)

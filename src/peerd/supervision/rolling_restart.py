@@ -17,11 +17,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
-from peerd.supervision.event_loop import SelectorLoop
-from peerd.supervision.exits import REPLACED, stop_reason
+from peerd.supervision.exits import REPLACED, ExitCause
 from peerd.supervision.listening_sockets import ListenError
 from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.process_manager import ProcessManager
@@ -32,6 +30,10 @@ ROLES_REPLACED_LAST: Final = ("watcher", "manager", "agent")
 
 MAX_KEPT_REQUESTS: Final = 20
 """Requests that are kept, finished ones included, for clients that wait for theirs."""
+
+PLANNER_TIMEOUT: Final = 60.0
+"""Seconds after which the planner is killed."""
+_MAX_ERROR_CHARS: Final = 4000
 
 
 class ReloadProgress(StrEnum):
@@ -128,7 +130,7 @@ class ReloadCoordinator:
             return
         try:
             self.planner = PlannerProcess(
-                self._manager.plan, self._manager.loop, lambda *result: self._on_plan_ready(request, *result), now
+                self._manager.plan, lambda *result: self._on_plan_ready(request, *result), now
             )
         except OSError as error:
             self._abandon(request, f"the planner cannot be started: {error}")
@@ -196,7 +198,7 @@ class RollingRestart:
                 self._finish()
                 return
             entry, kind = self._queue.popleft()
-            self._step = entry, Replacement(kind, stop_reason(REPLACED, "replaced by a reload"))
+            self._step = entry, Replacement(kind, ExitCause(REPLACED, "replaced by a reload"))
             self.request.by_kind[kind.name] = f"replacing {entry.slot.name}"
         entry, replacement = self._step
         if entry.replacement is not replacement and entry.replacing is None:  # else it boots, or is being replaced
@@ -260,97 +262,53 @@ class RollingRestart:
 # ---------------------------------------------------------------- the planner
 
 
-PLANNER_TIMEOUT: Final = 60.0
-"""Seconds after which the planner is killed."""
-_MAX_OUTPUT_BYTES: Final = 64 * 1024 * 1024
-_MAX_ERROR_CHARS: Final = 4000
-
-
 class PlannerProcess:
     """One run of a plan's planner. The constructor starts it, or raises OSError.
 
-    `on_planned` is called once with the new plan, or with None and the error.
+    It writes into files in memory, and not into pipes, which a program in a session of its own could hold open after
+    its end. `on_planned` is called once with the new plan, or with None and the error.
     """
 
-    def __init__(
-        self, plan: Plan, loop: SelectorLoop, on_planned: Callable[[Plan | None, str], None], now: float
-    ) -> None:
-        self._loop = loop
+    def __init__(self, plan: Plan, on_planned: Callable[[Plan | None, str], None], now: float) -> None:
         self._on_planned = on_planned
         self._deadline = now + PLANNER_TIMEOUT
-        self._timed_out = False
+        self._output, self._errors = (
+            os.fdopen(os.memfd_create(name), "w+b") for name in ("peerd-plan", "peerd-errors")
+        )
         self._popen = subprocess.Popen(
             plan.planner,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._errors,
             cwd=plan.project_directory,  # the master's own may have been removed, with an earlier release
             process_group=0,
         )
         self.pid = self._popen.pid
-        assert self._popen.stdout is not None
-        assert self._popen.stderr is not None
-        self._pipes = {pipe.fileno(): pipe for pipe in (self._popen.stdout, self._popen.stderr)}
-        self._buffers = {fd: bytearray() for fd in self._pipes}
-        self._open = set(self._pipes)
-        for fd in self._pipes:
-            os.set_blocking(fd, False)
-            loop.register(fd, partial(self._read, fd))
-
-    @property
-    def is_done(self) -> bool:
-        return not self._open
 
     def advance(self, now: float) -> None:
-        if now >= self._deadline and not self.is_done:
-            self._timed_out = True
-            self._terminate()
+        """Take its result if it has ended, or its time is over; the signal of its end wakes the master's loop."""
+        timed_out = now >= self._deadline
+        if timed_out or self._popen.poll() is not None:
+            self.kill()
+            self._on_planned(*self._read_result(timed_out=timed_out))
 
     def kill(self) -> None:
-        """Kill it; its plan is no longer needed."""
-        self._on_planned = lambda *_: None
-        self._terminate()
-
-    def _terminate(self) -> None:
-        """Kill its group and close its pipes, which a program in a session of its own may hold open."""
-        if self._open:  # otherwise it has been reaped, and its process id may be in use again
+        """Kill it with its group, if it has not been reaped: then its process id may be in use again."""
+        if self._popen.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
-        for fd in list(self._open):
-            self._close(fd)
+            self._popen.wait()
 
-    def _read(self, fd: int) -> None:
-        buffer = self._buffers[fd]
-        try:
-            data = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            return
-        buffer += data
-        if not data or len(buffer) > _MAX_OUTPUT_BYTES:
-            self._close(fd)
-
-    def _close(self, fd: int) -> None:
-        self._open.discard(fd)
-        self._loop.unregister(fd)
-        if self._open:
-            return
-        try:  # both pipes are closed: it has ended, or is about to
-            status = self._popen.wait(0.5)
-        except subprocess.TimeoutExpired:
-            self._popen.kill()
-            status = self._popen.wait()
-        for pipe in self._pipes.values():
-            pipe.close()
-        self._on_planned(*self._parse_result(status))
-
-    def _parse_result(self, status: int) -> tuple[Plan | None, str]:
-        output, errors = self._buffers.values()
-        if self._timed_out:
+    def _read_result(self, *, timed_out: bool) -> tuple[Plan | None, str]:
+        with self._output, self._errors:
+            self._output.seek(0)
+            self._errors.seek(0)
+            output, errors = self._output.read(), self._errors.read().decode(errors="replace").strip()
+        if timed_out:
             return None, f"the planner took more than {PLANNER_TIMEOUT:g} s"
-        if status != 0:
-            text = errors.decode(errors="replace").strip()[-_MAX_ERROR_CHARS:]
-            return None, text or f"the planner ended with status {status} and printed no error"
+        if status := self._popen.returncode:
+            return None, errors[-_MAX_ERROR_CHARS:] or f"the planner ended with status {status} and printed no error"
         try:
-            return Plan.parse(json.loads(bytes(output))), ""
+            return Plan.parse(json.loads(output)), ""
         except (PlanError, ValueError, TypeError, AttributeError) as error:
             return None, f"the planner printed no plan: {error}"

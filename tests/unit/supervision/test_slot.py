@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from peerd.supervision.exits import ExitFacts, OomKillCounter, determine_cause, read_oom_kills, stop_reason
+from peerd.supervision.exits import ExitCause, OomKillCounter, ProcessRecord, determine_cause, read_oom_kills
 from peerd.supervision.plan import Kind, Plan, PlanError
 from peerd.supervision.slot import (
     TRANSITIONS,
@@ -122,35 +122,41 @@ def test_a_plan_that_cannot_be_carried_out_is_refused(kinds: list[dict[str, Any]
         plan(*kinds)
 
 
-TOO_LARGE = stop_reason("memory-limit", "it uses 3 GiB")
+TOO_LARGE = ExitCause("memory-limit", "it uses 3 GiB")
+
+
+def ended(returncode: int, **recorded: Any) -> ProcessRecord:
+    return ProcessRecord(returncode=returncode, **recorded)
+
+
 EXITS = [
-    ("exit", "exit status 0", ExitFacts(0, ready=True)), ("exit", "exit status 0", ExitFacts(0, asked_to_stop=True)),
-    ("exit", "exit status 1: ValueError: no", ExitFacts(1, ready=True, error="ValueError: no")),
-    ("signal", "killed by SIGSEGV", ExitFacts(-11, ready=True, out_of_memory=True)),
-    ("signal", "killed by signal 40", ExitFacts(-40, ready=True)),
-    ("boot-failed", "exit status 3 before it was ready: no database", ExitFacts(3, error="no database")),
-    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9)),
-    ("boot-failed", "killed because it did not become ready in time", ExitFacts(-9, out_of_time=True)),
-    ("signal", "killed by SIGKILL before it was ready", ExitFacts(-9, out_of_time=True, is_leaving=True)),
+    ("exit", "exit status 0", ended(0, ready=True)), ("exit", "exit status 0", ended(0, asked_to_stop=True)),
+    ("exit", "exit status 1: ValueError: no", ended(1, ready=True, error="ValueError: no")),
+    ("signal", "killed by SIGSEGV", ended(-11, ready=True, out_of_memory=True)),
+    ("signal", "killed by signal 40", ended(-40, ready=True)),
+    ("boot-failed", "exit status 3 before it was ready: no database", ended(3, error="no database")),
+    ("signal", "killed by SIGKILL before it was ready", ended(-9)),
+    ("boot-failed", "killed because it did not become ready in time", ended(-9, out_of_time=True)),
+    ("signal", "killed by SIGKILL before it was ready", ended(-9, out_of_time=True, is_leaving=True)),
     ("signal", "killed by SIGKILL, since it did not end by itself: oh",
-     ExitFacts(-9, ready=True, out_of_time=True, is_leaving=True, error="oh")),
-    ("tainted", "tainted (exit status 70): oh", ExitFacts(70, ready=True, retired="tainted", error="oh")),
-    ("recycled", "recycled (exit status 75): had 9", ExitFacts(75, ready=True, retired="recycle", error="had 9")),
+     ended(-9, ready=True, out_of_time=True, is_leaving=True, error="oh")),
+    ("tainted", "tainted (exit status 70): oh", ended(70, ready=True, retired="tainted", error="oh")),
+    ("recycled", "recycled (exit status 75): had 9", ended(75, ready=True, retired="recycle", error="had 9")),
     ("killed-after-grace", "did not end within its grace (killed by SIGKILL)",
-     ExitFacts(-9, ready=True, out_of_time=True)),
-    ("killed-after-grace", "did not end within its grace (exit status 124)", ExitFacts(124, ready=True)),
-    ("memory-limit", "it uses 3 GiB (exit status 0)", ExitFacts(0, ready=True, asked_to_stop=True, reason=TOO_LARGE)),
-    ("out-of-memory", "killed by SIGKILL: the kernel was out of memory", ExitFacts(-9, ready=True, out_of_memory=True)),
+     ended(-9, ready=True, out_of_time=True)),
+    ("killed-after-grace", "did not end within its grace (exit status 124)", ended(124, ready=True)),
+    ("memory-limit", "it uses 3 GiB (exit status 0)", ended(0, ready=True, asked_to_stop=True, reason=TOO_LARGE)),
+    ("out-of-memory", "killed by SIGKILL: the kernel was out of memory", ended(-9, ready=True, out_of_memory=True)),
     ("silent", "silent for 60 s (frozen, or its interpreter was blocked), and killed",
-     ExitFacts(-6, ready=True, silent_for=60.2)),
+     ended(-6, ready=True, killed_silence=60.2)),
 ]  # fmt: skip
 
 
-@rows("kind, text, exit_facts", EXITS)
-def test_an_exit_has_one_cause_and_its_text(kind: str, text: str, exit_facts: ExitFacts) -> None:
-    cause = determine_cause(exit_facts)
+@rows("kind, text, record", EXITS)
+def test_an_exit_has_one_cause_and_its_text(kind: str, text: str, record: ProcessRecord) -> None:
+    cause = determine_cause(record)
     assert (cause.kind, cause.text) == (kind, text)
-    assert (cause.status is None) == (exit_facts.returncode < 0) == (cause.signal is not None)
+    assert (cause.status is None) == (record.returncode < 0) == (cause.signal is not None)
 
 
 def test_a_kill_is_detected_when_the_counter_has_grown_since_the_last_call(tmp_path: Path) -> None:
