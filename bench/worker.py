@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from bench.databases import Node, open_database, register_bench_process
 from bench.jobs import bench
 from peerd.config.settings import TelemetrySettings, WorkSettings
+from peerd.entrypoints.process_parts import measure_process
 from peerd.runtime import concurrency
 from peerd.runtime.frames import encode
 from peerd.runtime.metrics.registry import AttemptStatistics
@@ -28,7 +29,6 @@ from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 from peerd.runtime.observability.log_output import LogEventListener, SuccessAggregator, configure_logging
 from peerd.runtime.process import interpreter
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.shell.telemetry import ProcessTelemetry
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.take.claimer import Claimer
@@ -258,7 +258,7 @@ def _measure(
     settings = TelemetrySettings(metrics=True, opentelemetry=spans)
     process = ProcessContext(UnreadLink(), events)
     worker.set_process(process)
-    ProcessTelemetry(settings, events, database, statistics=statistics).attach(process)
+    measure_process(settings, events, database, statistics=statistics)(process)
 
 
 def main() -> None:

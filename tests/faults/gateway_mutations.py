@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.shell import process_shell
+from peerd import shell
 from peerd.store import jobs, rescue
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
@@ -45,7 +45,7 @@ def skip_heartbeat() -> None:
     async def keep_heartbeat(*_: Any) -> None:
         await asyncio.get_running_loop().create_future()
 
-    vars(process_shell)[keep_heartbeat.__name__] = keep_heartbeat
+    vars(shell)[keep_heartbeat.__name__] = keep_heartbeat
 
 
 def count_as_crash() -> None:

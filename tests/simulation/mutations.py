@@ -14,7 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd import Context
+from peerd import Context, shell
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.lifecycle import Status, TaskEvent, sources
@@ -26,7 +26,6 @@ from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
 from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.manager.rescue_guard import RescueGuard
-from peerd.shell import process_shell
 from peerd.store import chore_batches, jobs, outcomes, rescue
 from peerd.store.jobs import reserving
 from peerd.store.limits import UNLIMITED, LimitCapacity
@@ -360,7 +359,7 @@ MUTATIONS: Final = (
             (Reconciliation, "_compare", _ignore)),
     variant("waiting clients depend on rings", 84, (CLIENTS,), (Gateway, "poll_for_waiters", _never_again)),
     variant("a gateway process sends no heartbeat", 0, (CLIENTS, "enqueue"),
-            (process_shell, "keep_heartbeat", _never_again)),
+            (shell, "keep_heartbeat", _never_again)),
     variant("a rescue takes reservations from living processes", 139, (CLIENTS, "enqueue"),
             (rescue, "_is_held_by_live_process", lambda before: sa.false())),
     variant("the death of a gateway process counts for its jobs", 1, (CLIENTS, "kill a process"),

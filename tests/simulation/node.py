@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.link import ProcessInfo
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from tests.simulation.plan import NODES
 from tests.simulation.process import SimulatedProcess
 

@@ -13,7 +13,7 @@ from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import ControlMessageHandler, LoopMonitor, StopRequested, UrgentRequests
 from peerd.runtime.process.life import run_until_end
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread
 

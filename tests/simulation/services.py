@@ -23,7 +23,7 @@ from peerd.operate.client import Client
 from peerd.runtime import concurrency
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import life
-from peerd.shell.process_shell import ProcessShell, Service
+from peerd.shell import ProcessShell, Service
 from peerd.work.claims import toucher
 from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.errors import DatabaseBusy, DatabaseUnavailable, RowLocked
 from peerd.operate.client import Client
 from peerd.runtime.observability.events import Event, EventBus
-from peerd.shell.process_shell import keep_heartbeat
+from peerd.shell import keep_heartbeat
 from peerd.store.connection import database as database_module
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker

@@ -29,7 +29,7 @@ from peerd.runtime.observability.events import (
     TasksRescued,
 )
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store.nodes.nodes import heartbeat
 from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import nodes

@@ -15,7 +15,7 @@ from peerd import Worker
 from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import ComponentFailed, Event, EventBus, PeriodicLoopEnded
 from peerd.runtime.observability.log_messages import log_message_of
-from peerd.shell.process_shell import keep_heartbeat
+from peerd.shell import keep_heartbeat
 from peerd.store.connection.outages import OutageTracker
 from peerd.testing import eventually_async
 from peerd.work.worker import WorkerExited, WorkerState

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+import peerd.shell
 from peerd.runtime.frames import receive
 from peerd.runtime.observability.error_reporting import ErrorReport
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.shell import process_shell
-from peerd.shell.process_shell import ProcessShell, Service
+from peerd.shell import ProcessShell, Service
 from peerd.store.nodes.processes import list_processes
 from tests.work.harness import RunnerHarness
 
@@ -104,7 +104,7 @@ async def test_a_process_whose_heartbeat_has_ended_is_replaced(
     async def fail(*_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(process_shell, "keep_heartbeat", fail)
+    monkeypatch.setattr(peerd.shell, "keep_heartbeat", fail)
     master, link = ends
     shell = ProcessShell(Recorded(), harness.database, EventBus(harness.events))
     await shell.start(link)

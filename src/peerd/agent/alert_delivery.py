@@ -27,7 +27,7 @@ from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
 from peerd.runtime.observability.log_messages import alert_raised, alerts_dropped
 from peerd.runtime.os_processes import launch_command
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 
 if TYPE_CHECKING:
     from email.message import EmailMessage

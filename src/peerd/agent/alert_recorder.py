@@ -19,7 +19,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import AlertNotRecorded, AlertReportsDropped
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.connection.database import DatabaseThreads
 

@@ -18,7 +18,7 @@ from peerd.domain.pacing import exponential_backoff
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.observability.log_messages import component_ended
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_exception
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 
 FIRST_PAUSE: Final = 0.2
 MAX_PAUSE: Final = 30.0

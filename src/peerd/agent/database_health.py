@@ -22,7 +22,7 @@ from peerd.runtime.observability.events import (
     Event,
     EventBus,
 )
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
 

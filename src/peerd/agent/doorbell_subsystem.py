@@ -50,7 +50,7 @@ from peerd.runtime.messenger import BROADCAST_ACTION, RESERVED_PREFIX, Messenger
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.observability.log_messages import cluster_broadcast_failed
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import NextDue
 from peerd.store.nodes.nodes import find_node

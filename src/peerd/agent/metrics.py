@@ -17,7 +17,7 @@ from peerd.runtime.metrics.families import DEATH_CAUSES
 from peerd.runtime.metrics.node_metrics import NodeMetrics, ReportedGrowth, page_of
 from peerd.runtime.metrics.registry import OTHER, Sample, SeriesKey, parse_samples
 from peerd.runtime.process.process_context import METRICS_ACTION, METRICS_REPORT_ACTION
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 
 
 class MetricsSwitchedOff(PeerdError, RuntimeError):

@@ -35,7 +35,7 @@ from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task_stack import ProcessUsage, StackAnswer, TaskStack
 from peerd.runtime.observability.log_messages import node_request_ended
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.nodes import requests as stored
 from peerd.store.nodes.requests import NodeRequest

@@ -17,7 +17,7 @@ import psutil
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.units import format_size
 from peerd.runtime.process.process_context import LIMITS_ACTION
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 
 ROLES_WITH_LIMITS: Final = ("worker", "web", "gateway")
 """Roles of processes that can be asked for their limits."""

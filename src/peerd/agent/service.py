@@ -20,7 +20,7 @@ from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_output import LogRotation
-from peerd.shell.process_shell import ProcessShell, Service, register_start, retry_if_replacement
+from peerd.shell import ProcessShell, Service, register_start, retry_if_replacement
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.nodes.nodes import Node, deregister_node, mark_node_silent
 from peerd.store.nodes.processes import end_process

@@ -25,7 +25,7 @@ from peerd.schedules.registry import ScheduleRegistry
 from peerd.shared.client import SharedClient, SharedClients, name_of
 from peerd.shared.server import SharedServer
 from peerd.shared.shared_instance import SharedInstance, SharedRegistry
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 
 C = TypeVar("C", bound=SharedClient)
 UserFunction = Callable[..., object]

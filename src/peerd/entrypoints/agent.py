@@ -27,19 +27,17 @@ from peerd.runtime.observability.events import ErrorHookFailed
 from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
-from peerd.shell.process_shell import ProcessShell
-from peerd.shell.telemetry import ProcessTelemetry
+from peerd.shell import ProcessShell
 
 
 def agent(payload: Mapping[str, Any]) -> ProcessShell:
     parts = ProcessParts(payload, pool_size=5)
-    settings, events, database = parts.settings, parts.events, parts.database
+    settings, events = parts.settings, parts.events
     incarnation = str(payload["incarnation"])
     silence = settings.manager.inactive_after
     statistics = AttemptStatistics()
     if settings.telemetry.metrics:
         events.listen(statistics)
-    telemetry = ProcessTelemetry(settings.telemetry, events, database, statistics=statistics)
     registry = ScheduleRegistry(schedules_for_node(settings))
     schedules = SchedulesComponent(registry, import_object, incarnation=incarnation, silence=silence)
     requests = NodeRequestReceiver(incarnation, make_request_executor)
@@ -75,7 +73,7 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
     )
     client = Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask)
     hook = load_error_hook_if_possible(parts)
-    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=telemetry.attach)
+    return parts.make_shell(service, client=client, error_hook=hook, statistics=statistics)
 
 
 def load_error_hook_if_possible(parts: ProcessParts) -> ErrorHook | None:

@@ -7,13 +7,12 @@ from typing import Any
 
 from peerd.entrypoints.process_parts import ProcessParts
 from peerd.gateway.service import GatewayService
-from peerd.shell.process_shell import ProcessShell
-from peerd.shell.telemetry import ProcessTelemetry
+from peerd.shell import ProcessShell
 
 
 def gateway(payload: Mapping[str, Any]) -> ProcessShell:
     parts = ProcessParts(payload)
-    settings, events, database = parts.settings, parts.events, parts.database
+    settings = parts.settings
     service = GatewayService(
         settings.gateway[parts.kind],
         settings.queues,
@@ -21,4 +20,4 @@ def gateway(payload: Mapping[str, Any]) -> ProcessShell:
         settings.node.run_directory,
         settings.manager.max_update,
     )
-    return ProcessShell(service, database, events, attach=ProcessTelemetry(settings.telemetry, events, database).attach)
+    return parts.make_shell(service)

@@ -5,13 +5,22 @@ from __future__ import annotations
 import atexit
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, cast
 
 from peerd.config.section import deserialize_section
-from peerd.config.settings import Settings
+from peerd.config.settings import Settings, TelemetrySettings
 from peerd.domain.errors import PeerdError
+from peerd.doorbell.notifier import Notifier
+from peerd.runtime.metrics.node_metrics import MetricsReporter
+from peerd.runtime.metrics.registry import (
+    AttemptStatistics,
+    MetricsEventListener,
+    MetricsRegistry,
+    Sample,
+    attempt_samples,
+)
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
 from peerd.runtime.observability.log_file import REPORT_EVERY, report_lost_output
@@ -21,10 +30,13 @@ from peerd.runtime.observability.log_output import (
     SuccessAggregator,
     configure_logging,
 )
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import user_frames
 from peerd.shared.client import SharedClients
 from peerd.shared.connection import SharedConnection
+from peerd.shell import ProcessShell, Service
 from peerd.store.connection.database import Database
+from peerd.store.connection.outages import DatabaseMetrics
 
 
 class ProcessParts:
@@ -60,6 +72,30 @@ class ProcessParts:
     def make_shared_clients(self) -> SharedClients:
         """The process's connection to the agent's shared clients, which connects at its first use; on the loop."""
         return SharedClients(SharedConnection(self.settings.node.run_directory))
+
+    def make_shell(
+        self,
+        service: Service,
+        *,
+        client: Any = None,
+        error_hook: ErrorHook | None = None,
+        notifier: Notifier | None = None,
+        statistics: AttemptStatistics | None = None,
+        attach: Callable[[ProcessContext], object] = lambda _: None,
+    ) -> ProcessShell:
+        """The process with its service, measured as far as [telemetry] says so; arguments as of `ProcessShell`.
+
+        `notifier` and `statistics` are as of `measure_process`.
+        """
+        measure = measure_process(self.settings.telemetry, self.events, self.database, notifier, statistics)
+
+        def attach_all(process: ProcessContext) -> None:
+            attach(process)
+            measure(process)
+
+        return ProcessShell(
+            service, self.database, self.events, client=client, error_hook=error_hook, attach=attach_all
+        )
 
 
 def decode_settings(payload: Mapping[str, Any]) -> Settings:
@@ -110,6 +146,56 @@ def load_error_hook(entry: str) -> ErrorHook:
             "errors", entry, "is a coroutine function; the hook is called in a thread, write a plain one"
         )
     return cast("ErrorHook", found)
+
+
+# ---------------------------------------------------------------- metrics and spans
+
+
+def measure_process(
+    settings: TelemetrySettings,
+    events: EventBus,
+    database: Database,
+    notifier: Notifier | None = None,
+    statistics: AttemptStatistics | None = None,
+) -> Callable[[ProcessContext], None]:
+    """Measure a process, as far as [telemetry] says so; return what attaches the process once there is one.
+
+    That reports its metrics to the agent, unless it is the agent, and exports its spans.
+
+    Args:
+        settings: [telemetry].
+        events: of the process, which are counted.
+        database: whose operations are measured.
+        notifier: whose rings are counted.
+        statistics: of the attempts that end in the process; it listens to their events.
+    """
+    metrics = MetricsRegistry()
+    if settings.metrics:
+        events.listen(MetricsEventListener(metrics))
+        DatabaseMetrics(database, metrics)
+        if notifier is not None:
+            metrics.add_source(lambda: [Sample("peerd_rings_sent_total", (), notifier.rings_sent)])
+        if statistics is not None:
+            metrics.add_source(lambda: attempt_samples(statistics))
+
+    def attach(process: ProcessContext) -> None:
+        if settings.opentelemetry:
+            _trace(process)
+        process.metrics = metrics
+        if settings.metrics:
+            metrics.add_source(lambda: [Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())])
+            if process.kind != "agent":
+                MetricsReporter(process)
+
+    return attach
+
+
+def _trace(process: ProcessContext) -> None:
+    from peerd.runtime.span_export import set_up_tracing  # noqa: PLC0415 - of an extra, and slow to load
+    from peerd.runtime.spans import AttemptTracer  # noqa: PLC0415
+
+    process.on_finish(set_up_tracing(process.node, process.slot))
+    process.tracer = AttemptTracer(process.node, process.slot)
 
 
 # ---------------------------------------------------------------- entries of the configuration

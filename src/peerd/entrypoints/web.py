@@ -14,30 +14,27 @@ from peerd.runtime.process.interpreter import blocked_import
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
-from peerd.shell.process_shell import ProcessShell
-from peerd.shell.telemetry import ProcessTelemetry
+from peerd.shell import ProcessShell
 
 
 def web(payload: Mapping[str, Any]) -> ProcessShell:
     parts = ProcessParts(payload)
-    settings, events, database = parts.settings, parts.events, parts.database
+    settings = parts.settings
     given = settings.web[parts.kind]
     require_server(parts.kind, given.app)
     from peerd.web_server.app_state import NodeAccess  # noqa: PLC0415 - only where the extra is installed
     from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
 
     app = load_app(parts.kind, given)
-    client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
-    telemetry = ProcessTelemetry(settings.telemetry, events, database, client.notifier)
+    client = Client(parts.database, secret=settings.cluster.secret, mask=settings.access.mask)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = parts.make_shared_clients()
-        ScheduleRunExecutor(process, import_object, events)
-        telemetry.attach(process)
+        ScheduleRunExecutor(process, import_object, parts.events)
 
     service = WebService(app, given, NodeAccess(settings.access), settings.node.run_directory)
     hook = parts.load_error_hook()
-    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=attach)
+    return parts.make_shell(service, client=client, error_hook=hook, notifier=client.notifier, attach=attach)
 
 
 def require_server(kind: str, entry: str) -> None:

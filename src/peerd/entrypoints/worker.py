@@ -14,8 +14,7 @@ from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
-from peerd.shell.process_shell import ProcessShell, Service
-from peerd.shell.telemetry import ProcessTelemetry
+from peerd.shell import ProcessShell, Service
 from peerd.work.handlers import Queue
 from peerd.work.logs.capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
@@ -38,16 +37,16 @@ def worker(payload: Mapping[str, Any]) -> ProcessShell:
     statistics = AttemptStatistics()
     if settings.statistics.enabled or settings.telemetry.metrics:
         events.listen(statistics)
-    telemetry = ProcessTelemetry(settings.telemetry, events, database, client.notifier, statistics)
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = parts.make_shared_clients()
         ScheduleRunExecutor(process, import_object, events, timeout_grace=user_worker.settings.timeout_grace)
-        telemetry.attach(process)
 
     service = make_service(user_worker, statistics if settings.statistics.enabled else None)
     hook = parts.load_error_hook()
-    return ProcessShell(service, database, events, client=client, error_hook=hook, attach=attach)
+    return parts.make_shell(
+        service, client=client, error_hook=hook, notifier=client.notifier, statistics=statistics, attach=attach
+    )
 
 
 def make_service(user_worker: Worker | TaskWorker, statistics: AttemptStatistics | None) -> Service:

@@ -18,7 +18,7 @@ from peerd.gateway.server import GatewayServer
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.socket_listener import server_tls
-from peerd.shell.process_shell import HEARTBEAT_INTERVAL, ProcessShell, Service
+from peerd.shell import HEARTBEAT_INTERVAL, ProcessShell, Service
 from peerd.store.nodes.processes import end_process
 
 POLL_EVERY: Final = 1.0

@@ -30,7 +30,7 @@ from peerd.runtime.observability.events import (
     ScheduleRunsLost,
 )
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.shell.process_shell import ProcessShell, Service
+from peerd.shell import ProcessShell, Service
 from peerd.store.chore_batches import count_pinned, nodes_of_pinned
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import DueMaintenance, read_due_maintenance

@@ -21,7 +21,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
-from peerd.shell.process_shell import ProcessShell
+from peerd.shell import ProcessShell
 from peerd.store import schedules as stored
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun

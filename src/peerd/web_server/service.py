@@ -9,7 +9,7 @@ from typing import Any, Final
 from peerd.config.settings import WebSettings
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
-from peerd.shell.process_shell import ProcessShell, RecyclingCondition, Service, spread_factor
+from peerd.shell import ProcessShell, RecyclingCondition, Service, spread_factor
 from peerd.web_server.app_state import NODE_ACCESS_STATE, RINGS_STATE, NodeAccess, RingSubscriptions
 from peerd.web_server.server import WebServer
 

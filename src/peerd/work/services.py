@@ -13,7 +13,7 @@ from peerd.runtime.concurrency import PeriodicStep, PeriodicThread, start_thread
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import STACK_ACTION
-from peerd.shell.process_shell import CHECK_EVERY, ProcessShell, RecyclingCondition, Service
+from peerd.shell import CHECK_EVERY, ProcessShell, RecyclingCondition, Service
 from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.processes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from peerd import TaskWorker, Worker
+from peerd import TaskWorker, Worker, shell
 from peerd.config.parsing import parse_section
 from peerd.config.settings import WorkerSettings, WorkSettings
 from peerd.runtime.frames import receive
 from peerd.runtime.process.link import Link, ProcessInfo
-from peerd.shell import process_shell
 from peerd.work import services
 from peerd.work.services import recycle_when_due
 from peerd.work.worker import work_settings_of
@@ -56,7 +55,7 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
 
 
 def check_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (process_shell, services):
+    for module in (shell, services):
         monkeypatch.setattr(module, "CHECK_EVERY", 0.01)
 
 
