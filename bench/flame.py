@@ -107,8 +107,8 @@ def without_the_beginning(stack: Sequence[str]) -> Sequence[str]:
 def names(path: str) -> Iterator[str]:
     """The functions of a stack, without lines, and with the module instead of the file.
 
-    >>> list(names("run (/usr/lib/python3.11/asyncio/runners.py:5);f (x/peerd/work/attempts/executor_slots.py:1)"))
-    ['asyncio.runners.run', 'peerd.work.attempts.executor_slots.f']
+    >>> list(names("run (/usr/lib/python3.11/asyncio/runners.py:5);f (x/peerd/work/executor_slots.py:1)"))
+    ['asyncio.runners.run', 'peerd.work.executor_slots.f']
     """
     for frame in path.split(";"):
         function, _, counter_index = frame.partition(" (")

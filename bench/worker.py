@@ -33,8 +33,8 @@ from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.take.claimer import Claimer
 from peerd.work import statistics_writer
-from peerd.work.logs.capture import OutputCapture
-from peerd.work.logs.line_writer import LineWriter
+from peerd.work.line_writer import LineWriter
+from peerd.work.output_capture import OutputCapture
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from peerd import Context, Message, Queue, Task, TaskWorker, Worker, launch_command
-from peerd.work.claims import task_fetcher
+from peerd.work import task_fetcher
 
 jobs = Queue("jobs")
 if "FIRST_PAUSE" in os.environ:  # a worker polls once, and then only after a ring

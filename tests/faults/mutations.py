@@ -18,10 +18,9 @@ from peerd.domain.outcome import Failed
 from peerd.domain.task import Task
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
+from peerd.work import active_claims, attempt_outcome, executor_slots, outcome_writer, task_fetcher
 from peerd.work.arguments import HandlerArguments
-from peerd.work.attempts import attempt_outcome, executor_slots, outcome_writer
-from peerd.work.attempts.active_attempt import ActiveAttempt
-from peerd.work.claims import task_fetcher, toucher
+from peerd.work.outcome_writer import ActiveAttempt
 from tests.faults.versions import new, old
 
 __all__ = ["MUTATIONS", "VARIABLE", "new", "old"]
@@ -44,12 +43,12 @@ def complete_without_lease() -> None:
 
 def skip_touch() -> None:
     """A living process says neither that it lives nor that it holds its tasks, and so they are taken from it."""
-    toucher.Toucher._touch_all = lambda self, now: None  # type: ignore[method-assign]
+    active_claims.Toucher._touch_all = lambda self, now: None  # type: ignore[method-assign]
 
 
 def skip_heartbeat() -> None:
     """A process that holds tasks touches them, and does not say that it lives itself."""
-    toucher.Toucher._write_heartbeat = lambda self: None  # type: ignore[method-assign]
+    active_claims.Toucher._write_heartbeat = lambda self: None  # type: ignore[method-assign]
 
 
 def drop_outcomes() -> None:

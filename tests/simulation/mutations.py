@@ -40,14 +40,12 @@ from peerd.store.tasks import actions
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import status_is
 from peerd.store.tasks.rows import TASK_COLUMNS, lock_tasks, to_task, update_tasks
-from peerd.work.attempts import attempt_outcome
-from peerd.work.attempts.attempt_execution import Execution
-from peerd.work.attempts.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
-from peerd.work.attempts.outcome_writer import OutcomeWriter
-from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.polling import LimitedPolling
-from peerd.work.claims.task_fetcher import TaskFetcher
-from peerd.work.claims.toucher import Toucher
+from peerd.work import attempt_outcome
+from peerd.work.active_claims import ActiveClaims, Toucher
+from peerd.work.attempt_execution import Execution
+from peerd.work.attempt_outcome import StopReason, outcome_of_exception, outcome_of_value
+from peerd.work.outcome_writer import OutcomeWriter
+from peerd.work.task_fetcher import LimitedPolling, TaskFetcher
 from peerd.work.task_worker import DeclaredHandlerAdapter
 from tests.simulation.plan import CLIENTS, KEYS, VERSIONS
 from tests.support.caches import clear_caches

@@ -24,7 +24,7 @@ from peerd.runtime import concurrency
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import life
 from peerd.shell import ProcessShell, Service
-from peerd.work.claims import toucher
+from peerd.work import active_claims
 from peerd.work.services import TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from tests.simulation.database import SimulatedDatabase
@@ -91,7 +91,7 @@ NEVER: Final = 1e6
 def patched_for_simulation() -> Iterator[None]:
     """Fewer idle rounds of the touch threads; boots that fail are noted in the history, not on stderr; green locks."""
     with (
-        patch.object(toucher, "PROGRESS_EVERY", PROGRESS_EVERY),
+        patch.object(active_claims, "PROGRESS_EVERY", PROGRESS_EVERY),
         patch.object(life, "log_exception", lambda error: None),
         patch.object(life, "log_boot_failure", lambda error: None),
         patch.object(concurrency, "Lock", SimulatedLock),

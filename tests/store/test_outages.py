@@ -15,8 +15,7 @@ from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOuta
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import MOST_RELAPSES, STEADY_AFTER, OutageTracker
 from peerd.store.outcomes import ClaimId, TaskProgress
-from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.toucher import Toucher
+from peerd.work.active_claims import ActiveClaims, Toucher
 
 UNREACHABLE = ["mysql://peerd@127.0.0.1:9/peerd", "postgresql://peerd@127.0.0.1:9/peerd"]
 WAYS = ["run", "run_short", "run_group", "read"]

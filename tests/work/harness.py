@@ -10,7 +10,7 @@ from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.take.claimer import Claimer
 from peerd.testing import EventRecorder, FaultyDatabase, eventually_async
-from peerd.work.logs.attempt_log import LineCollector
+from peerd.work.attempt_log import LineCollector
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 from tests.store.world import World

@@ -23,7 +23,7 @@ from peerd.runtime.observability.events import (
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes import ClaimId
 from peerd.testing import EventRecorder, eventually_async
-from peerd.work.attempts import outcome_writer
+from peerd.work import outcome_writer
 from tests.work.harness import Gates, RunnerHarness
 
 pytestmark = pytest.mark.every_database

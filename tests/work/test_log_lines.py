@@ -16,9 +16,8 @@ from peerd import Client, Context, Queue, Status
 from peerd.domain.log_line import TaskLogLine
 from peerd.runtime.observability.events import DatabaseOutageStarted, EventBus, TaskLinesDropped
 from peerd.testing import eventually, eventually_async
-from peerd.work.logs import attempt_log
-from peerd.work.logs.line_journal import PREFIX
-from peerd.work.logs.line_writer import LineWriter
+from peerd.work import attempt_log
+from peerd.work.line_writer import PREFIX, LineWriter
 from tests.work.harness import Gates, RunnerHarness
 
 pytestmark = pytest.mark.one_database
@@ -29,7 +28,7 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from peerd.store.tasks.log_lines import LoggedLine
-from peerd.work.logs.line_journal import LineJournal
+from peerd.work.line_writer import LineJournal
 journal = LineJournal(Path(sys.argv[1]))
 task_id = int(sys.argv[2])
 for number in range({LEFT}):

@@ -8,8 +8,7 @@ import pytest
 
 from peerd import Client, Status
 from peerd.testing import eventually_async
-from peerd.work import task_runner
-from peerd.work.claims import toucher
+from peerd.work import active_claims, task_runner
 from tests.store.claim_mutex import MANY, holding_mutex, waiting
 from tests.support.server_kinds import ON_SERVERS
 from tests.work.harness import Gates, RunnerHarness
@@ -70,7 +69,7 @@ async def test_polling_finds_tasks_without_a_ring(each_harness: RunnerHarness, g
 async def test_what_is_never_claimed_is_not_searched_for_ever(
     each_harness: RunnerHarness, gates: Gates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toucher, "CHECK_UNKNOWN_FOR", 0.2)
+    monkeypatch.setattr(active_claims, "CHECK_UNKNOWN_FOR", 0.2)
     calls = each_harness.database.calls
     each_harness.run(gates.queue, poll_every=0.3, update=0.02)
     await eventually_async(lambda: calls["claims_of_process"] >= 1)

@@ -11,8 +11,8 @@ from peerd import Queue, Status
 from peerd.runtime.observability.events import ClaimLost
 from peerd.store.tasks import actions
 from peerd.testing import eventually_async
-from peerd.work.attempts import executor_slots
-from peerd.work.attempts.executor_slots import PrefetchEstimate
+from peerd.work import executor_slots
+from peerd.work.executor_slots import PrefetchEstimate
 from tests.work.harness import Gates, RunnerHarness
 
 pytestmark = pytest.mark.one_database

@@ -7,7 +7,7 @@ import pytest
 from peerd import Status
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually_async
-from peerd.work.claims import task_fetcher
+from peerd.work import task_fetcher
 from tests.work.harness import Gates, RunnerHarness
 
 pytestmark = pytest.mark.every_database

@@ -16,7 +16,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.shell import ProcessShell, Service
 from peerd.work.handlers import Queue
-from peerd.work.logs.capture import OutputCapture
+from peerd.work.output_capture import OutputCapture
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import Worker, work_settings_of

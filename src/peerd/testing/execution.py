@@ -7,8 +7,8 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from peerd.runtime.observability.events import EventBus
-from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
-from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
+from peerd.work.attempt_execution import AttemptCallbacks, Execution
+from peerd.work.attempt_outcome import StopReason, TimeLimits
 from peerd.work.context import Context
 from peerd.work.task_worker import TaskWorker, timeout_of
 

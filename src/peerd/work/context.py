@@ -16,8 +16,8 @@ from peerd.runtime.concurrency import BackgroundWork
 from peerd.runtime.messenger import Messenger
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.outcomes import TaskProgress
-from peerd.work.logs.attempt_log import AttemptLog
-from peerd.work.logs.capture import attempt_loggers
+from peerd.work.attempt_log import AttemptLog
+from peerd.work.output_capture import attempt_loggers
 
 NOTE_LIMIT = 255
 _ONLY_IN_A_PROCESS = (

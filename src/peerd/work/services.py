@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 from peerd.config.settings import WorkSettings
 from peerd.domain.outcome import StuckAttempt
+from peerd.domain.ring import ClaimRevoked, Ring, TasksAvailable
+from peerd.doorbell.wake_ups import RingReceiver
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread, start_thread
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.link import Link
-from peerd.runtime.process.process_context import STACK_ACTION
+from peerd.runtime.process.process_context import STACK_ACTION, ProcessContext
 from peerd.shell import CHECK_EVERY, ProcessShell, RecyclingCondition, Service
 from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.processes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer
-from peerd.work.attempts.stack_reporter import StackReporter
-from peerd.work.claims.polling import RungPolling
-from peerd.work.logs.attempt_log import LineCollector
-from peerd.work.logs.line_writer import LineWriter
+from peerd.work.attempt_log import LineCollector
+from peerd.work.executor_slots import StackReporter
+from peerd.work.line_writer import LineWriter
 from peerd.work.statistics_writer import StatisticsWriter
 from peerd.work.task_runner import Runner, runner_samples
 from peerd.work.task_worker import TaskWorker
@@ -30,6 +31,8 @@ LAST_STATISTICS_TIMEOUT: Final = 2.0
 """Seconds that a stop waits until the counts of the last attempts are written."""
 LAST_LINES_TIMEOUT: Final = 2.0
 """Seconds that a stop waits until the last log lines are written."""
+SECOND_POLL_AFTER: Final = 0.1
+"""Seconds between the poll that a ring causes and a second one, where a server may lag behind another."""
 
 W = TypeVar("W", bound=BaseWorker)
 
@@ -47,6 +50,61 @@ class WorkerService(Service, Generic[W]):
         """Give the worker its process."""
         self._shell = shell
         self._worker.set_process(shell.process)
+
+
+class RungPolling:
+    """Has a process poll at once after a ring, and less often while the doorbell works.
+
+    Args:
+        process: gets the rings.
+        settings: its queues, and how often it polls.
+        poll: makes it poll.
+        check_claims: makes it check its claims of these tasks.
+        may_lag: whether the server that is read may lack for a moment what another one has committed.
+    """
+
+    def __init__(
+        self,
+        process: ProcessContext,
+        settings: WorkSettings,
+        poll: Callable[[], None],
+        check_claims: Callable[[frozenset[int]], Awaitable[None]],
+        *,
+        may_lag: bool = True,
+    ) -> None:
+        self._poll = poll
+        self._check_claims = check_claims
+        self._settings = settings
+        self._queues = frozenset(settings.queues)
+        self._may_lag = may_lag
+        self._second_poll: asyncio.TimerHandle | None = None
+        self.rings = RingReceiver(process, self._on_ring, self._on_status)
+
+    def poll_every(self) -> float:
+        """Seconds between two polls at the most."""
+        every = self._settings.poll_every
+        return max(every, self._settings.rung_poll_every) if self.rings.doorbell_works else every
+
+    def _on_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
+        if not works:
+            self._poll()  # its pause may be a long one
+
+    def _on_ring(self, ring: Ring) -> Awaitable[None] | None:
+        match ring:
+            case TasksAvailable(queues) if not queues or not self._queues.isdisjoint(queues):
+                self._poll_for_ring()
+            case ClaimRevoked(tasks):
+                return self._check_claims(frozenset(tasks))
+        return None
+
+    def _poll_for_ring(self) -> None:
+        self._poll()
+        if self._may_lag and self._second_poll is None:
+            self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again)
+
+    def _poll_again(self) -> None:
+        self._second_poll = None
+        self._poll()
 
 
 class TaskService(WorkerService[TaskWorker]):

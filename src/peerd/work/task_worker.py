@@ -16,8 +16,8 @@ from peerd.domain.outcome import Outcome
 from peerd.domain.task import Task
 from peerd.runtime.concurrency import run_in_thread_to_completion
 from peerd.store.take.claimer import HandlerKey
-from peerd.work.attempts.handler_process import HandlerProcessError, call_in_process
 from peerd.work.context import Context
+from peerd.work.handler_process import HandlerProcessError, call_in_process
 from peerd.work.handlers import Handler, Queue
 from peerd.work.worker import BaseWorker
 

@@ -10,8 +10,8 @@ from peerd import Context, Queue
 from peerd.domain.outcome import Outcome
 from peerd.runtime.observability.events import EventBus
 from peerd.testing import eventually_async, make_task
-from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
-from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
+from peerd.work.attempt_execution import AttemptCallbacks, Execution
+from peerd.work.attempt_outcome import StopReason, TimeLimits
 from peerd.work.task_worker import QueueWorker
 
 

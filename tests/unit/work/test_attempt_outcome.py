@@ -9,8 +9,8 @@ from peerd import Cancel, Dead, Queue, Retry, Snooze, Status, Task, TaskWorker
 from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed
 from peerd.testing import make_task, run_inline, run_row
-from peerd.work.attempts import attempt_execution
-from peerd.work.attempts.active_attempt import attempt_ended_event
+from peerd.work import attempt_execution
+from peerd.work.outcome_writer import attempt_ended_event
 from tests.support.rows import rows
 from tests.unit.work.run_execution import execution
 

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.store.outcomes import ClaimId, TaskProgress
-from peerd.work.attempts.executor_slots import MAX_PREFETCH, PrefetchEstimate
-from peerd.work.claims.active_claims import ActiveClaims
-from peerd.work.claims.polling import LimitedPolling
+from peerd.work.active_claims import ActiveClaims
+from peerd.work.executor_slots import MAX_PREFETCH, PrefetchEstimate
+from peerd.work.task_fetcher import LimitedPolling
 from tests.support.manual_clock import ManualClock
 from tests.support.rows import rows
 

@@ -18,8 +18,8 @@ from peerd.runtime import os_processes
 from peerd.runtime.observability.events import AttemptHookFailed, Event, EventBus
 from peerd.runtime.observability.log_messages import attempt_unresponsive, log_message_of
 from peerd.testing import eventually_async, run_inline, run_row
-from peerd.work.attempts import attempt_execution
-from peerd.work.attempts.attempt_outcome import StopReason
+from peerd.work import attempt_execution
+from peerd.work.attempt_outcome import StopReason
 from tests.support.rows import rows
 from tests.unit.work import process_handlers
 from tests.unit.work.run_execution import ended_after, execution

@@ -18,10 +18,10 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_output import configure_logging
 from peerd.store.tasks.log_lines import LoggedLine
 from peerd.testing import make_task
-from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution
-from peerd.work.attempts.attempt_outcome import TimeLimits
-from peerd.work.logs.attempt_log import AttemptLog, LineCollector
-from peerd.work.logs.capture import OutputCapture
+from peerd.work.attempt_execution import AttemptCallbacks, Execution
+from peerd.work.attempt_log import AttemptLog, LineCollector
+from peerd.work.attempt_outcome import TimeLimits
+from peerd.work.output_capture import OutputCapture
 from peerd.work.task_worker import QueueWorker
 from tests.unit.work import process_handlers
 

@@ -14,8 +14,8 @@ from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
 from peerd.testing import eventually_async
-from peerd.work.claims import polling
-from peerd.work.claims.polling import RungPolling
+from peerd.work import services
+from peerd.work.services import RungPolling
 
 AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
 WORKER = {"pid": 8, "slot": "jobs-2", "kind": "jobs", "role": "worker", "generation": 1}
@@ -89,7 +89,7 @@ async def test_rings_come_by_the_socket_and_without_one_as_messages(harness: Har
 
 
 async def test_with_servers_that_may_lag_it_polls_once_more(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "SECOND_POLL_AFTER", 0.02)
+    monkeypatch.setattr(services, "SECOND_POLL_AFTER", 0.02)
     with_one = Harness(may_lag=False)
     await with_one.ring(TasksAvailable())
     for _ in range(5):

@@ -1,29 +1,100 @@
-"""The thread of a process that writes the lines of its attempts, with a connection of its own.
+"""The thread of a process that writes the lines of its attempts, with a connection of its own, and their copies.
 
 It waits for nothing but lines: a process whose handlers log nothing runs no statement. The first line after a pause is
 written within `WRITE_EVERY`, and at once when its attempt ends; after that there is at most one round of writes in
 that time. No outcome waits for it. While the database is away, lines wait, and beyond a limit the oldest are dropped.
 First it writes what processes of the node that were killed have left in the run directory.
+
+The lines that are not in the table yet are in a file there, too: a process that is killed or aborts writes nothing
+more, and its last lines say most about its end. What it has put into the file stays; the next worker process that
+starts on the node writes it into the table. A line is put there by the thread that logs it, so none is late. An error
+of the disk costs these copies alone: the lines are written as before.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final
+
+import msgspec
+import psutil
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.pacing import Backoff
 from peerd.runtime.observability.events import EventBus, TaskLinesDropped
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
-from peerd.store.tasks.log_lines import write_lines
-from peerd.work.logs.attempt_log import LineBatch, LineCollector
-from peerd.work.logs.line_journal import LineJournal
+from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.work.attempt_log import LineBatch, LineCollector
+
+PREFIX: Final = "lines-"
+"""Of the names of the files; the number of the process follows."""
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""Of a file: what a process logs meanwhile in a long outage has no copy."""
+LINES_OF_A_PART: Final = 1000
+
+
+class LineJournal:
+    """The file of this process. Raises `OSError` where none can be made.
+
+    Args:
+        directory: the run directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / f"{PREFIX}{os.getpid()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(self._descriptor).st_size  # an earlier process had the same number
+
+    def append(self, line: LoggedLine) -> None:
+        """Put a line into it, if there is room."""
+        if self._size < MOST_BYTES:
+            with suppress(OSError):
+                self._size += os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
+
+    def clear(self) -> None:
+        """All its lines are in the table."""
+        if self._size:
+            os.ftruncate(self._descriptor, 0)
+            self._size = 0
+
+    def close(self) -> None:
+        """All its lines are in the table, and there will be no further ones."""
+        self._path.unlink(missing_ok=True)
+        os.close(self._descriptor)
+
+    def left_lines(self) -> Iterator[list[LoggedLine]]:
+        """The lines in the files of processes that have ended, in parts; each is written before the next is asked for.
+
+        Two processes may read the same file: a line is written once, whoever writes it.
+        """
+        for path in sorted(self._path.parent.glob(f"{PREFIX}*")):
+            number = path.name.removeprefix(PREFIX)
+            is_own = path == self._path
+            if number.isdecimal() and (is_own or not psutil.pid_exists(int(number))):
+                with suppress(OSError):
+                    lines = list(_decoded(path.read_bytes()))
+                    for start in range(0, len(lines), LINES_OF_A_PART):
+                        yield lines[start : start + LINES_OF_A_PART]
+                    if not is_own:
+                        path.unlink()
+
+
+def _decoded(content: bytes) -> Iterator[LoggedLine]:
+    for line in content.splitlines():
+        with suppress(msgspec.MsgspecError):  # a full disk has cut it
+            yield msgspec.json.decode(line, type=LoggedLine)
+
+
+# ---------------------------------------------------------------- the writer
+
 
 WRITE_EVERY: Final = 1.0
 """Seconds between two rounds of writes, at least."""
@@ -49,7 +120,7 @@ class LineWriter:
         with suppress(OSError):  # the disk is full, say: lines are written all the same
             self._journal = None if run_directory is None else LineJournal(run_directory)
         self._left = iter(()) if self._journal is None else self._journal.left_lines()
-        self.lines = LineCollector(least_level, self._wake, self._journal)
+        self.lines = LineCollector(least_level, self._wake, None if self._journal is None else self._journal.append)
         self._database = database
         self._events = events
         self._clock = clock
@@ -127,13 +198,19 @@ class LineWriter:
                 reason = describe_exception(error)
                 self._events.emit(TaskLinesDropped(count=len(self._batch.lines), reason=reason))
             self._batch = LineBatch([], [])
-        self.lines.written()
+        self._clear_journal()
         self._last_round = self._clock()
         self._pauses.reset()
         if self.lines.dropped > self._reported:
             count, self._reported = self.lines.dropped - self._reported, self.lines.dropped
             self._events.emit(TaskLinesDropped(count=count, reason="too many lines waited to be written"))
         return True
+
+    def _clear_journal(self) -> None:
+        """Clear the copies, unless lines have come meanwhile, which wait for the next time."""
+        with self.lines.lock:
+            if self._journal is not None and not len(self.lines):
+                self._journal.clear()
 
     def _has_batch(self) -> bool:
         """Whether there are lines to write: those of the last try, of ended processes, or those that wait."""

@@ -17,7 +17,7 @@ import structlog
 
 from peerd.domain.log_line import LOG_LEVELS, name_of_level
 from peerd.runtime.process.uncaught_exceptions import exception_text, format_traceback
-from peerd.work.logs.attempt_log import AttemptLog, current_attempt
+from peerd.work.attempt_log import AttemptLog, current_attempt
 
 STREAM_LEVELS: Final[Mapping[str, str]] = {"stdout": "info", "stderr": "warning"}
 """Levels of printed lines."""

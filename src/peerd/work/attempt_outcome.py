@@ -37,7 +37,7 @@ from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.known_handlers import read_known_handlers
 from peerd.work.arguments import encode_result
-from peerd.work.attempts.handler_process import HandlerProcessError, HandlerReturned
+from peerd.work.handler_process import HandlerProcessError, HandlerReturned
 from peerd.work.task_worker import HandlerAdapter
 
 Delay = Callable[[], float]

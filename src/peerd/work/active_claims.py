@@ -1,14 +1,19 @@
-"""Touch held tasks from a thread with a database connection of its own.
+"""The claims that this process holds, and the thread that touches them.
 
-It is a thread (`peerd.runtime.concurrency`) because handlers may block the event loop for any time, and
-a task that is not touched is rescued. That goes for tasks of a claim in flight, too, whose answer the event loop has
-not processed yet. The thread also writes progress, notices lost claims, and releases rows that the table assigns to
-this process but that it does not know of, because the answer of their claim was lost.
+A claim is held, and touched, from the moment its rows are known until its outcome is committed or refused. The event
+loop and the touch thread share the claims, under a lock.
+
+The touch has a thread (`peerd.runtime.concurrency.threads`) and a database connection of its own because handlers may
+block the event loop for any time, and a task that is not touched is rescued. That goes for tasks of a claim in flight,
+too, whose answer the event loop has not processed yet. The thread also writes progress, notices lost claims, and
+releases rows that the table assigns to this process but that it does not know of, because the answer of their claim was
+lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -19,9 +24,97 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.nodes.processes import heartbeat_process
-from peerd.store.outcomes import ClaimId, claims_of_process, report_progress, touch
+from peerd.store.outcomes import ClaimId, TaskProgress, claims_of_process, report_progress, touch
 from peerd.store.rescue import release_unknown_claims
-from peerd.work.claims.active_claims import ActiveClaims, FoundClaims
+
+FoundClaims = Mapping[ClaimId, int | None]
+"""Claims of this process as they stood in the table before the call, with their tokens."""
+
+
+class ActiveClaims:
+    """The claims of one process.
+
+    >>> active_claims = ActiveClaims()
+    >>> active_claims.begin_claim(token=5)
+    >>> rows = {ClaimId(1, 1): 5, ClaimId(2, 1): 4}
+    >>> active_claims.unknown_among(rows), active_claims.in_flight_among(rows)
+    ([ClaimId(id=2, lease=1)], {ClaimId(id=1, lease=1)})
+    >>> active_claims.end_claim(5, [ClaimId(1, 1)])
+    >>> active_claims.unknown_among({ClaimId(1, 1): 5})
+    []
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: set[ClaimId] = set()
+        self._in_flight: set[int] = set()
+        self._progress: dict[ClaimId, TaskProgress] = {}
+        self.claims = 0
+        """Number of claims begun so far."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def is_idle(self) -> bool:
+        with self._lock:
+            return not (self._held or self._in_flight)
+
+    def begin_claim(self, token: int) -> None:
+        """A claim is about to be sent: rows with its token are held, although not known yet."""
+        with self._lock:
+            self._in_flight.add(token)
+            self.claims += 1
+
+    def end_claim(self, token: int, won: Iterable[ClaimId]) -> None:
+        """The claim was answered: exactly these of its rows are held."""
+        with self._lock:
+            self._held.update(won)
+            self._in_flight.discard(token)
+
+    def drop(self, ended: Iterable[ClaimId]) -> None:
+        """Claims ended: their outcomes were written, or refused."""
+        with self._lock:
+            for held in ended:
+                self._held.discard(held)
+                self._progress.pop(held, None)
+
+    def all(self) -> set[ClaimId]:
+        with self._lock:
+            return set(self._held)
+
+    def in_flight_among(self, found: FoundClaims) -> set[ClaimId]:
+        """The claims among these that a claim in flight has won."""
+        with self._lock:
+            return {held for held, token in found.items() if held not in self._held and token in self._in_flight}
+
+    def unknown_among(self, found: FoundClaims) -> list[ClaimId]:
+        """The claims among these that this process neither holds nor has in flight."""
+        with self._lock:
+            return [held for held, token in found.items() if held not in self._held and token not in self._in_flight]
+
+    def report(self, held: ClaimId, progress: TaskProgress) -> None:
+        """Keep a progress until it is written; a newer one replaces it."""
+        with self._lock:
+            if held in self._held:
+                self._progress[held] = progress
+
+    def restore_progress(self, unwritten: Mapping[ClaimId, TaskProgress]) -> None:
+        """Take back progress that could not be written, where nothing newer was reported meanwhile."""
+        with self._lock:
+            for held, progress in unwritten.items():
+                if held in self._held:
+                    self._progress.setdefault(held, progress)
+
+    def take_progress(self) -> dict[ClaimId, TaskProgress]:
+        """The progress that was reported since the last call."""
+        with self._lock:
+            taken, self._progress = self._progress, {}
+            return taken
+
+
+# ---------------------------------------------------------------- the touch
+
 
 PROGRESS_EVERY: Final = 1.0
 """Seconds."""

@@ -24,7 +24,8 @@ from peerd.runtime.process.uncaught_exceptions import (
     format_traceback,
     guard_against_exit,
 )
-from peerd.work.attempts.attempt_outcome import (
+from peerd.work.attempt_log import current_attempt
+from peerd.work.attempt_outcome import (
     DONE,
     StopReason,
     TimeLimits,
@@ -33,12 +34,12 @@ from peerd.work.attempts.attempt_outcome import (
     outcome_of_value,
 )
 from peerd.work.context import Context
-from peerd.work.logs.attempt_log import current_attempt
-from peerd.work.logs.capture import STREAM_LEVELS
+from peerd.work.output_capture import STREAM_LEVELS
 from peerd.work.task_worker import HandlerAdapter
 
 if TYPE_CHECKING:
     from peerd.runtime.spans import AttemptTracer
+
 
 REPORT_LINGERING_AFTER: Final = 10.0
 """Seconds after which a handler is reported that was ended and still runs."""

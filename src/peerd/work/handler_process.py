@@ -1,7 +1,7 @@
 """A handler in a process of its own: the worker's side, and the side of the process.
 
-Each attempt is a fresh interpreter, ``python -m peerd.work.attempts.handler_process FD``, which dies with the worker's
-main thread, and which a cancel or a time-out kills with its whole process group. The request is its standard input. Its
+Each attempt is a fresh interpreter, ``python -m peerd.work.handler_process FD``, which dies with the worker's main
+thread, and which a cancel or a time-out kills with its whole process group. The request is its standard input. Its
 messages come over a separate pipe, because its standard output is the log.
 """
 
@@ -14,8 +14,11 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from importlib import import_module
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +33,58 @@ from peerd.runtime.os_processes import launch_command
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.outcomes import TaskProgress
 from peerd.work.arguments import encode_result
-from peerd.work.attempts.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
+from peerd.work.attempt_log import AttemptLog, KeptLine, LineCollector, current_attempt
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
-from peerd.work.logs.capture import OutputCapture
-from peerd.work.logs.kept_lines import KeptLine
-from peerd.work.logs.line_sender import LineSender
+from peerd.work.output_capture import STREAM_LEVELS, OutputCapture
+from peerd.work.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
+
+SEND_EVERY: Final = 0.2
+"""Seconds between two messages with lines; what a handler logs in this time before it is killed is lost."""
+LINES_OF_A_MESSAGE: Final = 200
+
+
+class LineSender:
+    """Sends the lines of the handler to its worker, from a thread, at most every `SEND_EVERY`.
+
+    A handler that logs faster than the lines can be kept is not slowed down by the pipe: what is beyond the limits of
+    an attempt is dropped here. `send` gets lines, and how many were dropped before each of them.
+    """
+
+    def __init__(self, task: Task, least_level: str, send: Callable[[list[KeptLine], list[int]], None]) -> None:
+        self._send = send
+        self._signals: SimpleQueue[bool] = SimpleQueue()  # reentrant, as its put may be called by a signal handler
+        self._collector = LineCollector(least_level, lambda _: self._signals.put(True))
+        self._next = 0
+        self.log = AttemptLog(self._collector, task, time.monotonic())
+        current_attempt.set(self.log)
+        self._thread = threading.Thread(target=self._run, name="peerd-log-lines", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what is left, and end."""
+        self.log.end(STREAM_LEVELS)
+        self._signals.put(False)
+        self._thread.join()
+
+    def _run(self) -> None:
+        is_running = True
+        while is_running:
+            is_running = self._signals.get()
+            if is_running:
+                with suppress(Empty):
+                    is_running = self._signals.get(timeout=SEND_EVERY)
+            while taken := self._collector.take_of_an_attempt(LINES_OF_A_MESSAGE):
+                with suppress(BrokenPipeError):  # the worker is gone, and this process will be
+                    self._send(taken.lines, [self._skipped_before(line) for line in taken.lines])
+
+    def _skipped_before(self, line: KeptLine) -> int:
+        skipped, self._next = line.sequence - self._next, line.sequence + 1
+        return skipped
+
+
+# ---------------------------------------------------------------- handler process
+
 
 _send_lock = threading.Lock()
 CHUNK: Final = 64 * 1024
@@ -143,7 +192,7 @@ async def call_in_process(module: str, attribute: str, ctx: Context) -> HandlerR
 
 def _start(request: bytes, writable: int, stack_end: int) -> subprocess.Popen[bytes]:
     """Start the interpreter. Its standard input is a file in memory with the request, so nothing has to feed a pipe."""
-    program = [sys.executable, "-P", "-m", "peerd.work.attempts.handler_process", str(writable), str(stack_end)]
+    program = [sys.executable, "-P", "-m", "peerd.work.handler_process", str(writable), str(stack_end)]
     with os.fdopen(os.memfd_create("peerd-request"), "w+b") as standard_input:
         standard_input.write(request)
         standard_input.seek(0)

@@ -148,4 +148,4 @@ def parse_stacks(text: str) -> list[CallStack]:
 
 
 def _runs_handler(stack: CallStack) -> bool:
-    return any(frame.file.endswith("peerd/work/attempts/handler_process.py") for frame in stack.frames)
+    return any(frame.file.endswith("peerd/work/handler_process.py") for frame in stack.frames)

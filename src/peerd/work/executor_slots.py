@@ -1,26 +1,32 @@
 """The executor slots of a process: what runs in them, and what was prefetched for them.
 
-A slot is free when its handler has ended. The outcome is then the business of `peerd.work.attempts.outcome_writer`.
+A slot is free when its handler has ended. The outcome is then the business of `peerd.work.outcome_writer`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
+
+import msgspec
 
 from peerd.domain.outcome import Released
 from peerd.domain.task import Task
+from peerd.domain.task_stack import CallStack, StackAnswer, bounded
+from peerd.runtime.concurrency import thread_started_by
+from peerd.runtime.observability.call_stacks import is_idle_loop, stack_of_thread, stacks_of_task
 from peerd.runtime.observability.events import AttemptStarted, EventBus
 from peerd.store.outcomes import ClaimId
-from peerd.work.attempts.active_attempt import ActiveAttempt, claim_lost_event, seconds_until_finish
-from peerd.work.attempts.attempt_execution import AttemptCallbacks, Execution, ResolveUnknownHandler
-from peerd.work.attempts.attempt_outcome import StopReason, TimeLimits
-from peerd.work.attempts.outcome_writer import OutcomeWriter
-from peerd.work.claims.active_claims import ActiveClaims
+from peerd.work.active_claims import ActiveClaims
+from peerd.work.attempt_execution import AttemptCallbacks, Execution, ResolveUnknownHandler
+from peerd.work.attempt_log import AttemptLog, LineCollector
+from peerd.work.attempt_outcome import StopReason, TimeLimits
 from peerd.work.context import Context
-from peerd.work.logs.attempt_log import AttemptLog, LineCollector
+from peerd.work.outcome_writer import ActiveAttempt, OutcomeWriter, claim_lost_event, seconds_until_finish
+from peerd.work.remote_stacks import remote_stacks_of
 from peerd.work.task_worker import TaskWorker, timeout_of
 from peerd.work.worker import WorkerState
 
@@ -317,3 +323,57 @@ class PrefetchEstimate:
             self._worked, self._ended = 0.0, 0
         else:
             self._rate = min(self._rate, rate)  # too few attempts to raise the rate, and enough time to lower it
+
+
+# ---------------------------------------------------------------- the stacks of attempts
+
+
+class StackReporter:
+    """Reads the stacks of the attempts of a process. Made on the thread of its event loop, used from others.
+
+    Args:
+        slots: in which the attempts run.
+        slot: of the process.
+        pid: of the process.
+    """
+
+    def __init__(self, slots: ExecutorSlots, slot: str, pid: int) -> None:
+        self._slots = slots
+        self._slot = slot
+        self._pid = pid
+        self._loop_thread = threading.get_ident()
+
+    def answer(self, data: Any) -> object:
+        """The stack of the task of a request, as JSON.
+
+        Raises:
+            LookupError: it does not run here, or its own process does not answer.
+        """
+        task_id = data["task"]
+        attempt = self._slots.find_running(task_id)
+        if attempt is None or attempt.asyncio_task is None:
+            raise LookupError(f"task {task_id} does not run in {self._slot} any more, or waits there for a free slot")
+        remote = remote_stacks_of(attempt.asyncio_task)
+        calls = self._calls_here(attempt) if remote is None else remote.read()
+        kept, is_cut = bounded(calls)
+        found = StackAnswer(
+            pid=self._pid if remote is None else remote.pid,
+            slot=self._slot,
+            since=attempt.task.worker_started_at,
+            calls=kept,
+            is_cut=is_cut,
+        )
+        return msgspec.to_builtins(found)
+
+    def _calls_here(self, attempt: ActiveAttempt) -> Iterator[CallStack]:
+        """Of a plain function its thread; of a coroutine its awaits, then the event loop if that is busy."""
+        task = attempt.asyncio_task
+        assert task is not None
+        thread = thread_started_by(task)
+        stack = None if thread is None else stack_of_thread("thread", thread.ident)
+        if stack is not None:
+            yield stack
+            return
+        yield from (call for call in stacks_of_task(task, "coroutine") if call.frames)
+        if not is_idle_loop(self._loop_thread) and (busy := stack_of_thread("event loop", self._loop_thread)):
+            yield busy

@@ -1,1 +1,0 @@
-"""Run one attempt in an executor slot, and record its outcome."""

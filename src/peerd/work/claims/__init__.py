@@ -1,1 +1,0 @@
-"""Fetch tasks, hold their claims, and touch them."""
