@@ -24,7 +24,7 @@ from peerd.store import schedule_runs, schedules
 from peerd.store.access.tokens import touch_token
 from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.files.buckets import get_bucket
-from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
+from peerd.store.files.uploads import NewUpload, enter_upload
 from peerd.store.nodes import nodes
 from peerd.store.nodes.requests import finish_request, take_requests
 from peerd.store.schedule_runs import NodeIdentity
@@ -140,8 +140,8 @@ def write_files(client: Client) -> None:
     films = client.database.read(get_bucket, "films")
     for number, key in enumerate(("2026/Größe.mov", "2026/b.mov", "c.mov"), start=1):
         catalogue.publish(films, catalogue.new(key, disk, 10 * number, id=2**62 + number))
-    new = NewResumableUpload(id=UPLOAD, key="2026/u.mov", disk_id=disk, content_id=7, class_name="default", size=99)
-    client.database.run(begin_resumable, films, new)
+    new = NewUpload(id=UPLOAD, key="2026/u.mov", disk_id=disk, content_id=7, class_name="default", size=99)
+    client.database.run(enter_upload, films, new)
 
 
 @contextmanager

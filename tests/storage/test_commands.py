@@ -11,7 +11,7 @@ import pytest
 
 from peerd import Client
 from peerd.store.files.buckets import get_bucket
-from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
+from peerd.store.files.uploads import NewUpload, enter_upload
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.storage.nodes import SECRET, StorageCluster
@@ -122,8 +122,8 @@ def test_contents_are_moved_by_a_server_with_its_address_and_a_token(
             peerd("files", "rm", "films/2026/src/a.mov", *at_server)
             for number, key in enumerate(("2026/one", "2026/two", "other"), 1):
                 at: dict[str, Any] = {"content_id": number, "disk_id": cluster.nodes["a"].disk, "class_name": "default"}
-                new = NewResumableUpload(id=f"{number}" * 32, key=key, **at)
-                client.database.run(begin_resumable, client.database.read(get_bucket, "films"), new)
+                new = NewUpload(id=f"{number}" * 32, key=key, **at)
+                client.database.run(enter_upload, client.database.read(get_bucket, "films"), new)
             listed = peerd("files", "uploads", "list", "films/2026/", "--json", *at_server).json["uploads"]
             assert [one["key"] for one in listed] == ["2026/one", "2026/two"]
             assert "is none of its files" in peerd("files", "uploads", "list", "films", *at_server, status=1).err

@@ -31,7 +31,7 @@ from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.node import StorageNode
 from peerd.storage.resumable import PartOfUpload, complete
 from peerd.storage.uploading import sending
-from peerd.store.files import resumable_uploads
+from peerd.store.files import uploads
 from peerd.store.schema.tables import disks, file_uploads
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
@@ -266,7 +266,7 @@ def test_aborted_and_old_uploads_leave_nothing(client: Client, cluster: StorageC
 def test_a_part_counts_only_when_its_fsync_has_succeeded(
     client: Client, cluster: StorageCluster, film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsync, advance = os.fsync, resumable_uploads.advance_upload
+    fsync, advance = os.fsync, uploads.advance_upload
     of_parts: list[int] = []
     counted: list[tuple[str, int]] = []
 

@@ -24,7 +24,7 @@ from peerd import Client, Right
 from peerd.domain.file_errors import UploadBroken
 from peerd.operate.remote.errors import ServerUnreachable
 from peerd.storage.uploading import sending
-from peerd.store.files import resumable_uploads, uploads
+from peerd.store.files import uploads
 from peerd.store.files.buckets import get_bucket
 from peerd.testing import eventually
 from peerd.web import file_uploads
@@ -105,7 +105,7 @@ def test_a_server_that_is_away_sends_no_file_to_another_node(
 
 def version_of(cluster: StorageCluster, upload_id: str) -> int | None:
     """The version that an upload has become."""
-    found = cluster.catalogue.store.read(resumable_uploads.find_completed_version, upload_id)
+    found = cluster.catalogue.store.read(uploads.find_completed_version, upload_id)
     return None if found is None else found.id
 
 
@@ -301,7 +301,7 @@ def test_a_file_is_one_body_where_disks_are_object_stores(build: Build, moto: Ob
 def test_an_upload_of_s3_is_none_of_these(http: httpx.Client, program: Client, cluster: StorageCluster) -> None:
     of_s3 = uploads.NewUpload(id="ab" * 16, key="f", disk_id=cluster.nodes["a"].disk, class_name="default")
     bucket = program.database.read(get_bucket, "films")
-    program.database.run(uploads.begin_upload, bucket, of_s3)
+    program.database.run(uploads.enter_upload, bucket, of_s3)
     for completed in (False, True):
         if completed:
             program.database.run(uploads.complete_upload, of_s3.id, f"{'0' * 32}-3")

@@ -21,7 +21,7 @@ from peerd.operate.operations import Operation, OperationGroup
 from peerd.store.access.audit import purge_entries
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import remove_disk
-from peerd.store.files.resumable_uploads import NewResumableUpload, begin_resumable
+from peerd.store.files.uploads import NewUpload, enter_upload
 from peerd.store.schema.tables import audit as audit_table
 from peerd.store.schema.tables import file_copies, files
 from peerd.store.schema.types import seconds_from_now
@@ -180,8 +180,8 @@ def forget_and_remove_disk(client: Client) -> None:
 def abort_upload(client: Client) -> None:
     """Of a bucket of its own, which it keeps from being deleted until a node has removed its bytes."""
     bucket = Catalogue(client.database).bucket("music")
-    new = NewResumableUpload(id=UPLOAD, key="u", disk_id=1, content_id=1, class_name="default")
-    client.database.run(begin_resumable, bucket, new)
+    new = NewUpload(id=UPLOAD, key="u", disk_id=1, content_id=1, class_name="default")
+    client.database.run(enter_upload, bucket, new)
     client.files.uploads.abort(UPLOAD)
 
 

@@ -35,16 +35,16 @@ from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, Received, Receiv
 from peerd.storage.upload_bounds import DIGEST, MAX_SIZE
 from peerd.storage.uploads import remove_upload
 from peerd.store.files.buckets import get_bucket_and_class
-from peerd.store.files.resumable_uploads import (
-    NewResumableUpload,
-    ResumableUpload,
+from peerd.store.files.uploads import (
+    NewUpload,
+    Upload,
     advance_upload,
-    begin_resumable,
+    complete_upload,
+    enter_upload,
     find_completed_version,
     get_resumable,
     mark_aborted,
 )
-from peerd.store.files.uploads import complete_upload
 from peerd.store.files.versions import get_version
 
 COPIED_PER_SECOND: Final = 10 * 1024**2
@@ -62,7 +62,7 @@ class UploadDisk(PeerdError):
         super().__init__(f"disk {disk}, which has the bytes of the upload {upload_id}, cannot be used by this node now")
 
 
-def begin_upload(node: StorageNode, received: Received, size: int | None, source: str | None) -> ResumableUpload:
+def begin_upload(node: StorageNode, received: Received, size: int | None, source: str | None) -> Upload:
     """Begin an upload on the folder of this node with the most room, where the space of all of it is reserved.
 
     Args:
@@ -78,9 +78,9 @@ def begin_upload(node: StorageNode, received: Received, size: int | None, source
     disk, content = _begin_part(node, size)
     upload_id = uuid.uuid4().hex
 
-    def enter(connection: Connection) -> ResumableUpload:
+    def enter(connection: Connection) -> Upload:
         bucket, kept = get_bucket_and_class(connection, received.bucket, received.class_name)
-        new = NewResumableUpload(
+        new = NewUpload(
             id=upload_id,
             key=received.key,
             disk_id=disk.number,
@@ -94,7 +94,7 @@ def begin_upload(node: StorageNode, received: Received, size: int | None, source
             condition=received.condition,
             created_by=None if received.auditor is None else received.auditor.actor.name[:200],
         )
-        begin_resumable(connection, bucket, new)
+        enter_upload(connection, bucket, new)
         return get_resumable(connection, upload_id)
 
     try:
@@ -131,9 +131,7 @@ class PartOfUpload:
         size: its bytes.
     """
 
-    def __init__(
-        self, node: StorageNode, upload: ResumableUpload, disk: LocalDisk, part: AppendedPart, size: int
-    ) -> None:
+    def __init__(self, node: StorageNode, upload: Upload, disk: LocalDisk, part: AppendedPart, size: int) -> None:
         self._node = node
         self._upload = upload
         self._disk = disk
@@ -243,14 +241,14 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
     _check_position(upload, size)
     if upload.size not in {None, size}:
         raise UploadPositionDiffers(upload_id, size, upload.received)
-    staged = node.database.read(get_version, upload.content_id)
+    staged = node.database.read(get_version, upload.content)
     if staged is not None and staged.state is not FileState.STAGED:  # its copies were not durable in time
         abort(node, upload)
         raise UploadGone(upload_id)
     disk = _disk_of(node, upload)
 
     def end(connection: Connection) -> None:
-        complete_upload(connection, upload_id, str(ContentId(upload.content_id)))
+        complete_upload(connection, upload_id, str(ContentId(upload.content)))
 
     received = Received(
         bucket=upload.bucket,
@@ -283,7 +281,7 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
     return file
 
 
-def abort(node: StorageNode, upload: ResumableUpload) -> None:
+def abort(node: StorageNode, upload: Upload) -> None:
     """End an upload, and remove its bytes; where its disk is in use or away, that is done later. Raises UploadGone."""
     node.database.run(mark_aborted, upload.id)
     if node.disks.find(upload.disk_id) is not None:
@@ -298,19 +296,19 @@ def _completed(node: StorageNode, upload_id: str) -> StoredFile:
     return found
 
 
-def _disk_of(node: StorageNode, upload: ResumableUpload) -> LocalDisk:
+def _disk_of(node: StorageNode, upload: Upload) -> LocalDisk:
     disk = node.disks.find(upload.disk_id)
     if disk is None:
         raise UploadDisk(upload.id, upload.disk_id)
     return disk
 
 
-def _check_position(upload: ResumableUpload, position: int) -> None:
+def _check_position(upload: Upload, position: int) -> None:
     if upload.received != position:
         raise UploadPositionDiffers(upload.id, position, upload.received)
 
 
-def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> AppendedPart:
+def _open_part(node: StorageNode, upload: Upload, disk: LocalDisk) -> AppendedPart:
     """Open the part of an upload. An upload whose bytes are damaged is aborted.
 
     Raises:
@@ -323,7 +321,7 @@ def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> A
         _check_position(node.database.read(get_resumable, upload.id), upload.received)
         return upload.received, node.running_uploads.hasher(upload.id, upload.received)
 
-    content = ContentId(upload.content_id)
+    content = ContentId(upload.content)
     try:
         return AppendedPart.resume(disk.opened.folder, content, size=upload.size, state=state)
     except ContentMismatch:
@@ -331,11 +329,11 @@ def _open_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> A
         raise UploadGone(upload.id) from None
 
 
-def _whole_part(node: StorageNode, upload: ResumableUpload, disk: LocalDisk) -> AppendedPart | _PublishedPart:
+def _whole_part(node: StorageNode, upload: Upload, disk: LocalDisk) -> AppendedPart | _PublishedPart:
     try:
         part = _open_part(node, upload, disk)
     except ContentExists:
-        return _PublishedPart(disk, ContentId(upload.content_id))
+        return _PublishedPart(disk, ContentId(upload.content))
     try:
         part.hash_rest(ContentReading())
     except BaseException:

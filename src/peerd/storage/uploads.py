@@ -25,18 +25,17 @@ from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
 from peerd.storage.s3.errors import S3InvalidPart
-from peerd.store.files.buckets import Bucket, bucket_usage
-from peerd.store.files.resumable_uploads import mark_aborted
+from peerd.store.files.buckets import Bucket
+from peerd.store.files.upload_lists import aborted_uploads, stale_uploads
 from peerd.store.files.uploads import (
     Upload,
     UploadedPart,
-    aborted_uploads,
     add_part,
-    bytes_of_uploads,
+    bytes_with_uploads,
     complete_upload,
     end_upload,
     forget_completed_uploads,
-    stale_uploads,
+    mark_aborted,
 )
 from peerd.store.files.versions import discard_staged, get_version
 
@@ -64,7 +63,7 @@ def begin_part(node: StorageNode, bucket: Bucket, disk: LocalDisk, size: int) ->
         DiskError: the disk cannot be written.
     """
     if bucket.quota is not None:
-        used = node.database.read(_bytes_of_bucket, bucket.id)
+        used = node.database.read(bytes_with_uploads, bucket.id)
         if used + size > bucket.quota:
             raise QuotaExceeded(bucket.name, bucket.quota, used, size)
     if all(disk.number != other.number for other in node.disks.for_new(size)):
@@ -215,10 +214,6 @@ def remove_contents(disk: LocalDisk, contents: Sequence[int]) -> None:
     for number in contents:
         with contextlib.suppress(DiskError):
             disk.opened.remove(ContentId(number))
-
-
-def _bytes_of_bucket(connection: Connection, bucket_id: int) -> int:
-    return bucket_usage(connection, bucket_id).bytes + bytes_of_uploads(connection, bucket_id)
 
 
 def _read_part(disk: LocalDisk, part: UploadedPart) -> Iterator[bytes]:

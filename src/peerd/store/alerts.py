@@ -17,10 +17,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.alert import ABOUT_QUEUES, CONDITIONS, NOTICED_BY_ANY, AlertKind, AlertReport, AlertState, state_at
 from peerd.domain.log_line import bounded_text
-from peerd.store.access.logins import purge_older
+from peerd.store.records import add_new, delete_older
 from peerd.store.schema.tables import alerts, nodes
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.upserts import insert_new
 
 COALESCE_WITHIN: Final = 600.0
 """Seconds after an incident within which the same one of the same node is counted in its row."""
@@ -61,8 +60,7 @@ def _record_condition(connection: Connection, report: AlertReport, age: ReportAg
         return
     connection.execute(sa.update(alerts).where(is_open, sa.not_(is_on)).values(open_key=None))
     new = _new_row(report, age) | values | {"open_key": key}
-    statement = insert_new(alerts, connection.dialect.name).values(new)
-    if not connection.execute(statement).rowcount:  # another node has written it in this moment
+    if not add_new(connection, alerts, new):  # another node has written it in this moment
         _count_report(connection, (is_open,), report, age, values)
 
 
@@ -270,7 +268,7 @@ def _data(text: str | None) -> dict[str, Any]:
 
 def purge_alerts(connection: Connection, keep: int, age: float, limit: int) -> int:
     """Delete alerts that were last seen more than ``age`` seconds ago, and all but the newest ``keep``."""
-    deleted = purge_older(connection, alerts, alerts.c.last_seen_at, age, limit)
+    deleted = delete_older(connection, alerts, alerts.c.last_seen_at, age, limit)
     last = sa.select(alerts.c.id).order_by(alerts.c.id.desc()).offset(keep).limit(1)
     newest_surplus = connection.execute(last).scalar()
     if newest_surplus is None or deleted >= limit:

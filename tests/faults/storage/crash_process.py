@@ -28,7 +28,7 @@ from peerd.storage.receiving import Received, Receiving
 from peerd.storage.resumable import PartOfUpload, begin_upload, complete
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
-from peerd.store.files.resumable_uploads import uploads_of_key
+from peerd.store.files.uploads import uploads_of_key
 from tests.faults.storage.broken_storage import VARIANTS
 from tests.storage.nodes import SECRET, NoRings, ServedNode, carry_out
 

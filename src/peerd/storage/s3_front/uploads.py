@@ -49,16 +49,16 @@ from peerd.storage.uploads import NewPart
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import DiskRow, get_disk
 from peerd.store.files.listing import find_with_sources
+from peerd.store.files.upload_lists import list_uploads
 from peerd.store.files.uploads import (
     CompletedUpload,
     NewUpload,
     Upload,
     UploadedPart,
-    begin_upload,
+    enter_upload,
     find_completed_upload,
     find_upload,
     list_parts,
-    list_uploads,
 )
 
 MIN_PART: Final = 5 * 1024**2
@@ -88,7 +88,7 @@ async def create_upload(exchange: S3Exchange, operation: operations.CreateMultip
             created_by=exchange.key.id,
             **kept,
         )
-        begin_upload(connection, get_bucket(connection, operation.bucket), new)
+        enter_upload(connection, get_bucket(connection, operation.bucket), new)
 
     await to_thread(node.database.run, begin)
     await exchange.send(responses.upload_response(operation, upload_id))

@@ -17,7 +17,7 @@ from peerd.storage.server.file_routes import file_as_json, received_of
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.node_routes import BadRequest
 from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
-from peerd.store.files.resumable_uploads import ResumableUpload, get_resumable
+from peerd.store.files.uploads import Upload, get_resumable
 
 COMPLETED_WITHIN: Final = 15.0
 """Seconds until a completion that still runs is answered; its client asks again."""
@@ -83,7 +83,7 @@ async def abort(node: StorageNode, upload_id: str, _request: Request, response: 
     await response.empty(204)
 
 
-def upload_as_json(upload: ResumableUpload) -> dict[str, Any]:
+def upload_as_json(upload: Upload) -> dict[str, Any]:
     """An upload as responses have it."""
     return {
         "id": upload.id,
@@ -96,7 +96,7 @@ def upload_as_json(upload: ResumableUpload) -> dict[str, Any]:
     }
 
 
-def _find(node: StorageNode, upload_id: str) -> ResumableUpload:
+def _find(node: StorageNode, upload_id: str) -> Upload:
     return node.database.read(get_resumable, _checked_id(upload_id))
 
 

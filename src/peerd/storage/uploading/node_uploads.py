@@ -35,8 +35,8 @@ from peerd.storage.uploading.upload_requests import FoundUpload, OpenUpload
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import get_disk
-from peerd.store.files.resumable_uploads import (
-    ResumableUpload,
+from peerd.store.files.uploads import (
+    Upload,
     find_completed_version,
     get_resumable,
     mark_aborted,
@@ -157,7 +157,7 @@ class NodeUploads:
         except UploadGone:
             return
 
-    def _of_key(self, connection: Connection) -> list[tuple[ResumableUpload, str | None]]:
+    def _of_key(self, connection: Connection) -> list[tuple[Upload, str | None]]:
         bucket, key = self.place
         return [
             (upload, _url_of_disk(connection, upload.disk_id))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.access.logins import purge_older
+from peerd.store.records import delete_older, to_record
 from peerd.store.schedules import CLUSTER_ROW
 from peerd.store.schema.tables import (
     api_tokens,
@@ -157,7 +157,7 @@ def list_entries(connection: Connection, wanted: AuditFilter, *, after: int | No
     if after is not None:
         conditions.append(audit.c.id < after)
     statement = sa.select(audit).where(*conditions).order_by(audit.c.id.desc()).limit(limit + 1)
-    entries = [_to_entry(row) for row in connection.execute(statement).mappings()]
+    entries = _read(connection, statement)
     has_more = len(entries) > limit
     return AuditPage(items=entries[:limit], next=str(entries[limit - 1].id) if has_more else None)
 
@@ -176,7 +176,7 @@ def list_newer(connection: Connection, wanted: AuditFilter, *, after: int | None
         return AuditTail(items=[], next=str(last), has_more=False)
     conditions = [*_conditions(connection, wanted), audit.c.id > after]
     statement = sa.select(audit).where(*conditions).order_by(audit.c.id).limit(limit + 1)
-    found = [_to_entry(row) for row in connection.execute(statement).mappings()]
+    found = _read(connection, statement)
     entries, has_more = found[:limit], len(found) > limit
     ids = [after, *(entry.id for entry in entries)]
     return AuditTail(items=entries, next=str(max(ids if has_more else [*ids, last])), has_more=has_more)
@@ -184,7 +184,7 @@ def list_newer(connection: Connection, wanted: AuditFilter, *, after: int | None
 
 def purge_entries(connection: Connection, age: float, limit: int) -> int:
     """Delete entries that are so many seconds old."""
-    return purge_older(connection, audit, audit.c.at, age, limit)
+    return delete_older(connection, audit, audit.c.at, age, limit)
 
 
 def _conditions(connection: Connection, wanted: AuditFilter) -> list[sa.ColumnElement[bool]]:
@@ -215,19 +215,20 @@ def _bulk_of(connection: Connection, wanted: AuditFilter) -> str | None:
     return None if bulk_id is None else str(bulk_id)
 
 
-def _decode(text: str) -> dict[str, Any]:
+def _read(connection: Connection, statement: sa.Select[Any]) -> list[AuditEntry]:
+    fields = {"arguments": "arguments", "before": "state_before", "after": "state_after"}
+    return [
+        to_record(AuditEntry, row, **{field: _decode(row[column]) for field, column in fields.items()})
+        for row in connection.execute(statement).mappings()
+    ]
+
+
+def _decode(text: str | None) -> dict[str, Any] | None:
     """An object of an entry; what SQL by hand has written there is shown as it is."""
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return None if text is None else msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.MsgspecError:
         return {"undecodable": text}
-
-
-def _to_entry(row: sa.RowMapping) -> AuditEntry:
-    values: dict[str, Any] = {field: row[field] for field in AuditEntry.__struct_fields__ if field in row}
-    for field, column in (("arguments", "arguments"), ("before", "state_before"), ("after", "state_after")):
-        values[field] = None if row[column] is None else _decode(row[column])
-    return AuditEntry(**values)
 
 
 # ---------------------------------------------------------------- states
@@ -241,21 +242,28 @@ def task_state(connection: Connection, task_id: int) -> State | None:
     return _first(connection, select_by_id(statement))
 
 
-def queue_state(connection: Connection, name: str) -> State | None:
-    """Whether a queue is paused, and until when."""
-    return _first(connection, sa.select(queues.c.paused, queues.c.paused_until).where(queues.c.name == name))
+def _state_reader(table: sa.Table, columns: Sequence[str], *keys: sa.Column[Any]) -> Callable[..., State | None]:
+    """A function that reads columns of the row whose keys are its arguments."""
+    statement = sa.select(*(table.c[name] for name in columns))
+
+    def read(connection: Connection, *names: object) -> State | None:
+        return _first(connection, statement.where(*(key == name for key, name in zip(keys, names, strict=True))))
+
+    return read
 
 
-def limit_state(connection: Connection, queue: str, key: str) -> State | None:
-    """A limit of a queue."""
-    columns = (limits.c.running, limits.c.starts, limits.c.period)
-    return _first(connection, sa.select(*columns).where(limits.c.queue == queue, limits.c.limit_key == key))
-
-
-def node_state(connection: Connection, name: str) -> State | None:
-    """Whether a node claims tasks."""
-    columns = (nodes.c.draining, nodes.c.active, nodes.c.address)
-    return _first(connection, sa.select(*columns).where(nodes.c.name == name))
+queue_state: Final = _state_reader(queues, ("paused", "paused_until"), queues.c.name)
+limit_state: Final = _state_reader(limits, ("running", "starts", "period"), limits.c.queue, limits.c.limit_key)
+node_state: Final = _state_reader(nodes, ("draining", "active", "address"), nodes.c.name)
+stored_schedule_state: Final = _state_reader(stored_schedules, ("definition", "created_by"), stored_schedules.c.name)
+bulk_state: Final = _state_reader(bulk_actions, ("action", "state", "done"), bulk_actions.c.id)
+bucket_state: Final = _state_reader(file_buckets, ("class_name", "quota"), file_buckets.c.name)
+file_class_state: Final = _state_reader(file_classes, ("copies", "durable", "zones"), file_classes.c.name)
+disk_state: Final = _state_reader(disks, ("state", "path"), disks.c.id)
+# Tokens and access keys are shown without what is secret of them.
+_GRANT: Final = ("name", "rights", "expires_at", "revoked_at")
+token_state: Final = _state_reader(api_tokens, (*_GRANT, "queues", "file_scopes"), api_tokens.c.id)
+access_key_state: Final = _state_reader(file_access_keys, (*_GRANT, "scopes"), file_access_keys.c.id)
 
 
 def schedule_state(connection: Connection, name: str) -> State | None:
@@ -264,29 +272,10 @@ def schedule_state(connection: Connection, name: str) -> State | None:
     return _first(connection, sa.select(schedules.c.disabled, schedules.c.type).where(mine))
 
 
-def stored_schedule_state(connection: Connection, name: str) -> State | None:
-    """The definition of a schedule that was created at run time."""
-    columns = (stored_schedules.c.definition, stored_schedules.c.created_by)
-    return _first(connection, sa.select(*columns).where(stored_schedules.c.name == name))
-
-
-def bulk_state(connection: Connection, bulk_id: int) -> State | None:
-    """The state of a bulk action, and how many tasks it has acted on."""
-    columns = (bulk_actions.c.action, bulk_actions.c.state, bulk_actions.c.done)
-    return _first(connection, sa.select(*columns).where(bulk_actions.c.id == bulk_id))
-
-
 def user_state(connection: Connection, name: str) -> State | None:
     """A user, without the hash of its password."""
     has_password = users.c.password_hash.is_not(None).label("has_password")
     return _first(connection, sa.select(users.c.role, users.c.disabled, has_password).where(users.c.name == name))
-
-
-def token_state(connection: Connection, token_id: int) -> State | None:
-    """A token, without its digest."""
-    columns = (api_tokens.c.name, api_tokens.c.rights, api_tokens.c.queues, api_tokens.c.file_scopes)
-    times = (api_tokens.c.expires_at, api_tokens.c.revoked_at)
-    return _first(connection, sa.select(*columns, *times).where(api_tokens.c.id == token_id))
 
 
 def file_state(connection: Connection, bucket: str, key: str) -> State | None:
@@ -302,30 +291,6 @@ def upload_state(connection: Connection, upload_id: str) -> State | None:
     columns = (file_buckets.c.name.label("bucket"), file_uploads.c.file_key.label("key"), file_uploads.c.received)
     joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
     return _first(connection, joined.where(file_uploads.c.id == upload_id, file_uploads.c.aborted_at.is_(None)))
-
-
-def bucket_state(connection: Connection, name: str) -> State | None:
-    """The class and the quota of a bucket."""
-    columns = (file_buckets.c.class_name, file_buckets.c.quota)
-    return _first(connection, sa.select(*columns).where(file_buckets.c.name == name))
-
-
-def file_class_state(connection: Connection, name: str) -> State | None:
-    """How files of a class are kept."""
-    columns = (file_classes.c.copies, file_classes.c.durable, file_classes.c.zones)
-    return _first(connection, sa.select(*columns).where(file_classes.c.name == name))
-
-
-def access_key_state(connection: Connection, key_id: str) -> State | None:
-    """An access key; its secret is stored nowhere."""
-    columns = (file_access_keys.c.name, file_access_keys.c.rights, file_access_keys.c.scopes)
-    times = (file_access_keys.c.expires_at, file_access_keys.c.revoked_at)
-    return _first(connection, sa.select(*columns, *times).where(file_access_keys.c.id == key_id))
-
-
-def disk_state(connection: Connection, number: int) -> State | None:
-    """What a disk is used for."""
-    return _first(connection, sa.select(disks.c.state, disks.c.path).where(disks.c.id == number))
 
 
 def _first(connection: Connection, statement: sa.Select[Any]) -> State | None:

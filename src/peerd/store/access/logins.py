@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from hashlib import blake2b, sha256
 from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Role
+from peerd.store.records import delete_older, read_first
 from peerd.store.schema.tables import login_failures, sessions, users
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.upserts import insert_if_absent
@@ -61,8 +62,7 @@ def open_session(connection: Connection, session_id: str, user: str, address: st
     surplus = connection.execute(older.offset(MOST_OF_USER - 1).limit(MOST_OF_USER)).scalars().all()
     if surplus:
         connection.execute(sa.delete(sessions).where(sessions.c.id.in_(sorted(surplus))))
-    values = {"id": digest(session_id), "user_name": user, "address": address}
-    connection.execute(sa.insert(sessions), values)
+    connection.execute(sa.insert(sessions).values(id=digest(session_id), user_name=user, address=address))
     connection.execute(sa.update(users).where(users.c.name == user).values(logged_in_at=now(), updated_at=now()))
 
 
@@ -86,8 +86,7 @@ def find_session(connection: Connection, session_id: str, *, idle: float, age: f
             sa.not_(users.c.disabled),
         )
     )
-    row = connection.execute(statement).first()
-    return None if row is None else SessionUser(row.name, Role(row.role), bool(row.is_due))
+    return read_first(connection, SessionUser, statement)
 
 
 def touch_session(connection: Connection, session_id: str) -> None:
@@ -107,15 +106,7 @@ def delete_sessions_of(connection: Connection, user: str) -> None:
 
 def purge_sessions(connection: Connection, limit: int) -> int:
     """Delete sessions that are older than any may be."""
-    return purge_older(connection, sessions, sessions.c.created_at, MAX_AGE, limit)
-
-
-def purge_older(connection: Connection, table: sa.Table, column: sa.Column[Any], age: float, limit: int) -> int:
-    """Delete rows whose time in a column is so many seconds ago, the oldest first."""
-    old = column <= seconds_from_now(-age)
-    first = sa.select(table.c.id).where(old).order_by(column).limit(limit).with_for_update(skip_locked=True)
-    ids = sorted(connection.execute(first).scalars())
-    return connection.execute(sa.delete(table).where(table.c.id.in_(ids), old)).rowcount if ids else 0
+    return delete_older(connection, sessions, sessions.c.created_at, MAX_AGE, limit)
 
 
 # ---------------------------------------------------------------- login limits
@@ -157,7 +148,7 @@ def record_success(connection: Connection, name: str, address: str | None) -> No
 
 def purge_login_failures(connection: Connection, limit: int) -> int:
     """Delete counts that are no longer used."""
-    return purge_older(connection, login_failures, login_failures.c.began_at, KEPT, limit)
+    return delete_older(connection, login_failures, login_failures.c.began_at, KEPT, limit)
 
 
 def network_of(address: str | None) -> str:

@@ -12,9 +12,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Role
 from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
 from peerd.store.access.logins import delete_sessions_of
+from peerd.store.records import add_new, columns_of, read_all, read_first
 from peerd.store.schema.tables import users
 from peerd.store.schema.types import now
-from peerd.store.upserts import insert_new
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 HAS_PASSWORD: Final = users.c.password_hash.is_not(None)
+SELECT: Final = sa.select(*columns_of(User, users, has_password=HAS_PASSWORD))
 
 
 def has_users(connection: Connection) -> bool:
@@ -45,14 +46,13 @@ def has_users(connection: Connection) -> bool:
 
 def list_users(connection: Connection) -> list[User]:
     """All users, by name."""
-    return [_to_user(row) for row in connection.execute(_select().order_by(users.c.name)).mappings()]
+    return read_all(connection, User, SELECT.order_by(users.c.name))
 
 
 def find_user(connection: Connection, name: str, *, lock: bool = False) -> User | None:
     """The user of a name, if there is one; ``lock`` keeps others from writing it before the transaction ends."""
-    statement = _select().where(users.c.name == name)
-    row = connection.execute(statement.with_for_update() if lock else statement).mappings().first()
-    return None if row is None else _to_user(row)
+    statement = SELECT.where(users.c.name == name)
+    return read_first(connection, User, statement.with_for_update() if lock else statement)
 
 
 def get_user(connection: Connection, name: str, *, lock: bool = False) -> User:
@@ -77,8 +77,7 @@ def add_user(connection: Connection, name: str, role: Role, password_hash: str |
         UserExists: the name is taken.
     """
     values = {"name": name, "role": role, "password_hash": password_hash}
-    insert = insert_new(users, connection.dialect.name).values(values)
-    if not connection.execute(insert).rowcount:
+    if not add_new(connection, users, values):
         raise UserExists(name)
     return get_user(connection, name)
 
@@ -154,11 +153,6 @@ def _require_another_admin(connection: Connection, user: User) -> None:
     )
     if connection.execute(others.limit(1)).first() is None:
         raise LastAdmin(user.name)
-
-
-def _select() -> sa.Select[Any]:
-    columns = (users.c.name, users.c.role, users.c.disabled, users.c.logged_in_at, users.c.created_at)
-    return sa.select(*columns, HAS_PASSWORD.label("has_password"))
 
 
 def _to_user(row: sa.RowMapping) -> User:

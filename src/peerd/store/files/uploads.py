@@ -1,28 +1,36 @@
 """Uploads in parts: their rows, until they are completed or aborted.
 
-The parts of an upload of S3 are contents on one disk, each with a row. Rows of an upload are deleted in one
-transaction, by one request: that which completes it, or that which aborts it. Resumable uploads, which have no such
-parts, are rows of the same table, see `peerd.store.files.resumable_uploads`.
+The parts of an upload of S3 are contents on one disk, each with a row. A resumable upload is one part of a content, to
+whose end each of its parts is appended: its row says how many bytes are durable, and a part is accepted when it begins
+there. `peerd.store.files.upload_lists` lists both.
+
+Rows of an upload are deleted in one transaction, by one request: that which completes it, or that which aborts it. A
+resumable upload that is aborted keeps its row until a node has removed its bytes; for all else it is gone.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection, Row
 
-from peerd.domain.file_errors import BucketNotFound, UploadGone
-from peerd.domain.files import DiskState, check_key
-from peerd.store.files.buckets import Bucket, hold_bucket
-from peerd.store.schema.tables import disks, file_buckets, file_completed_uploads, file_upload_parts, file_uploads
+from peerd.domain.file_errors import BucketNotFound, QuotaExceeded, UploadGone, UploadPositionDiffers
+from peerd.domain.files import StoredFile, check_key
+from peerd.store.files.buckets import Bucket, bucket_usage, get_bucket, hold_bucket
+from peerd.store.files.versions import UNCONDITIONAL, Condition, check_condition, find_file, get_version
+from peerd.store.records import columns_of, read_all, read_first, to_json
+from peerd.store.schema.tables import file_buckets, file_completed_uploads, file_upload_parts, file_uploads
 from peerd.store.schema.types import now, seconds_from_now
 
-MAX_PAGE: Final = 1000
+_CONTENT: Final = re.compile("[0-9a-f]{16}")
+"""What is kept of a completed upload: the id of its content, and of one of S3 an ETag, which has other digits."""
+ABSENT: Final = "*"
+"""The condition that there is no file of the key."""
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,11 +38,16 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         id: 32 hex digits.
-        disk_id: which has the parts.
+        disk_id: which has its bytes.
         class_name: of the file that it becomes.
         created_by: the access key, or the actor of a resumable upload.
         touched_at: when it was begun, or got its last part.
         content_id: what a resumable upload becomes; None: it is one of S3.
+        size: bytes of a resumable upload, if they are known.
+        received: bytes of it that are durable.
+        source: by which its client finds it again.
+        expires_in: seconds after its completion when the file is removed by itself; None: never.
+        put_condition: `ABSENT`, or the tag that the current version must have; None: there is none.
     """
 
     id: str
@@ -42,13 +55,33 @@ class Upload(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     disk_id: int
     class_name: str
-    content_type: str | None = None
-    metadata: dict[str, str] = {}
-    headers: dict[str, str] = {}
-    created_by: str | None = None
+    content_type: str | None
+    metadata: dict[str, str]
+    headers: dict[str, str]
+    created_by: str | None
     created_at: datetime
     touched_at: datetime
-    content_id: int | None = None
+    content_id: int | None
+    size: int | None
+    received: int
+    source: str | None
+    expires_in: float | None
+    put_condition: str | None
+
+    @property
+    def content(self) -> int:
+        """The id of what a resumable upload becomes."""
+        assert self.content_id is not None
+        return self.content_id
+
+    @property
+    def condition(self) -> Condition:
+        """What must be so for its completion."""
+        if self.put_condition is None:
+            return UNCONDITIONAL
+        if self.put_condition == ABSENT:
+            return Condition(is_absent=True)
+        return Condition(tag=self.put_condition)
 
 
 class NewUpload(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +94,11 @@ class NewUpload(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str | None = None
     metadata: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
+    content_id: int | None = None
+    size: int | None = None
+    source: str | None = None
+    expires_in: float | None = None
+    condition: Condition = UNCONDITIONAL
     created_by: str | None = None
 
 
@@ -81,50 +119,69 @@ class UploadedPart(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class UploadList(msgspec.Struct, frozen=True):
-    """A page of uploads. ``next_after``: the key and the upload that the next page follows; None: this is the last."""
+class CompletedUpload(msgspec.Struct, frozen=True, kw_only=True):
+    """An upload that was completed lately; ``etag`` is the ETag of the object that it became."""
 
-    uploads: list[Upload]
-    prefixes: list[str]
-    next_after: tuple[str, str] | None = None
-
-
-_COLUMNS: Final = (
-    file_buckets.c.name.label("bucket"),
-    file_uploads.c.file_key.label("key"),
-    *(file_uploads.c[field] for field in Upload.__struct_fields__ if field not in {"bucket", "key"}),
-)
-_OF_S3: Final = (file_uploads.c.content_id.is_(None), file_uploads.c.aborted_at.is_(None))
-_PART_COLUMNS: Final = tuple(file_upload_parts.c[field] for field in UploadedPart.__struct_fields__)
+    id: str
+    bucket: str
+    key: str
+    etag: str
 
 
-def begin_upload(connection: Connection, bucket: Bucket, new: NewUpload) -> None:
-    """Enter an upload. Raises InvalidFile for a key that cannot be stored, and BucketNotFound if it was deleted."""
+SELECT: Final = sa.select(
+    *columns_of(Upload, file_uploads, bucket=file_buckets.c.name, key=file_uploads.c.file_key)
+).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
+IS_ALIVE: Final = file_uploads.c.aborted_at.is_(None)
+IS_OF_S3: Final = (file_uploads.c.content_id.is_(None), IS_ALIVE)
+_IS_RESUMABLE: Final = (file_uploads.c.content_id.is_not(None), IS_ALIVE)
+
+
+def enter_upload(connection: Connection, bucket: Bucket, new: NewUpload) -> None:
+    """Enter an upload.
+
+    Raises:
+        InvalidFile: the key cannot be stored.
+        BucketNotFound: the bucket was deleted.
+        QuotaExceeded: a resumable upload does not fit into the bucket.
+        FileConditionFailed: its condition does not hold now.
+    """
     check_key(new.key)
     if not hold_bucket(connection, bucket.id):
         raise BucketNotFound(bucket.name, [])
-    values = {
-        "id": new.id,
-        "bucket_id": bucket.id,
-        "file_key": new.key,
-        "disk_id": new.disk_id,
-        "class_name": new.class_name,
-        "content_type": new.content_type,
-        "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
-        "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
-        "created_by": new.created_by,
-    }
+    if new.condition != UNCONDITIONAL:
+        check_condition(bucket.name, new.key, find_file(connection, bucket, new.key), new.condition)
+    if new.content_id is not None:
+        _check_quota(connection, bucket, new.key, new.size or 0)
+    values = msgspec.structs.asdict(new)
+    del values["condition"]
+    values |= {"bucket_id": bucket.id, "file_key": values.pop("key")}
+    values |= {"metadata": to_json(new.metadata), "headers": to_json(new.headers)}
+    values["put_condition"] = ABSENT if new.condition.is_absent else new.condition.tag
     connection.execute(sa.insert(file_uploads).values(values))
 
 
 def find_upload(connection: Connection, upload_id: str) -> Upload | None:
     """The upload of S3 of this id, if it has not ended."""
-    row = connection.execute(_select(file_uploads.c.id == upload_id, *_OF_S3)).mappings().first()
-    return None if row is None else _to_upload(row)
+    return read_first(connection, Upload, SELECT.where(file_uploads.c.id == upload_id, *IS_OF_S3))
+
+
+def get_resumable(connection: Connection, upload_id: str) -> Upload:
+    """The resumable upload of this id. Raises UploadGone if it was completed or aborted."""
+    found = read_first(connection, Upload, SELECT.where(file_uploads.c.id == upload_id, *_IS_RESUMABLE))
+    if found is None:
+        raise UploadGone(upload_id)
+    return found
+
+
+def uploads_of_key(connection: Connection, bucket: Bucket, key: str) -> list[Upload]:
+    """The resumable uploads of a key that have not ended, the one with the most bytes first."""
+    is_its = file_uploads.c.bucket_id == bucket.id, file_uploads.c.file_key == key
+    ordered = (file_uploads.c.received.desc(), file_uploads.c.id)
+    return read_all(connection, Upload, SELECT.where(*is_its, *_IS_RESUMABLE).order_by(*ordered))
 
 
 def add_part(connection: Connection, upload_id: str, part: Mapping[str, Any]) -> int | None:
-    """Enter a part, in the place of one that has its number; return the content of that one.
+    """Enter a part of an upload of S3, in the place of one that has its number; return the content of that one.
 
     Args:
         connection: in a transaction.
@@ -149,21 +206,62 @@ def list_parts(
     connection: Connection, upload_id: str, *, after: int = 0, limit: int | None = None
 ) -> list[UploadedPart]:
     """The parts of an upload whose numbers follow ``after``, in their order."""
-    found = sa.select(*_PART_COLUMNS).where(
-        file_upload_parts.c.upload_id == upload_id, file_upload_parts.c.number > after
-    )
-    rows = connection.execute(found.order_by(file_upload_parts.c.number).limit(limit)).mappings()
-    return [UploadedPart(**row) for row in rows]
+    follow = file_upload_parts.c.upload_id == upload_id, file_upload_parts.c.number > after
+    found = sa.select(*columns_of(UploadedPart, file_upload_parts)).where(*follow)
+    return read_all(connection, UploadedPart, found.order_by(file_upload_parts.c.number).limit(limit))
 
 
-def bytes_of_uploads(connection: Connection, bucket_id: int) -> int:
-    """The bytes of all parts in a bucket, and of what was received of its resumable uploads."""
-    joined = sa.select(sa.func.sum(file_upload_parts.c.size)).join(
+def advance_upload(connection: Connection, upload_id: str, offset: int, count: int) -> int:
+    """Bytes behind those that were durable are durable, too; return how many there are now.
+
+    Args:
+        connection: in a transaction.
+        upload_id: of the upload, a resumable one.
+        offset: where they begin.
+        count: how many.
+
+    Raises:
+        UploadGone: it was completed or aborted.
+        UploadPositionDiffers: they do not begin where the durable bytes end.
+        QuotaExceeded: they do not fit into the bucket.
+    """
+    received = _hold(connection, upload_id).received
+    if received != offset:
+        raise UploadPositionDiffers(upload_id, offset, received)
+    upload = get_resumable(connection, upload_id)
+    _check_quota(connection, get_bucket(connection, upload.bucket), upload.key, count)
+    changed = sa.update(file_uploads).where(file_uploads.c.id == upload_id)
+    connection.execute(changed.values(received=offset + count, touched_at=now()))
+    return offset + count
+
+
+def bytes_with_uploads(connection: Connection, bucket_id: int) -> int:
+    """The bytes of the files of a bucket, of all parts of its uploads, and of what was received of resumable ones."""
+    of_parts = sa.select(sa.func.sum(file_upload_parts.c.size)).join(
         file_uploads, file_uploads.c.id == file_upload_parts.c.upload_id
     )
     received = sa.select(sa.func.sum(file_uploads.c.received))
     is_its = file_uploads.c.bucket_id == bucket_id
-    return sum(int(connection.execute(one.where(is_its)).scalar() or 0) for one in (joined, received))
+    sums = (int(connection.execute(one.where(is_its)).scalar() or 0) for one in (of_parts, received))
+    return bucket_usage(connection, bucket_id).bytes + sum(sums)
+
+
+def quota_exceeded(connection: Connection, name: str, size: int) -> QuotaExceeded | None:
+    """The error of so many bytes that did not fit into a bucket; None: it has no quota now."""
+    bucket = get_bucket(connection, name)
+    if bucket.quota is None:
+        return None
+    return QuotaExceeded(name, bucket.quota, bytes_with_uploads(connection, bucket.id), size)
+
+
+def _check_quota(connection: Connection, bucket: Bucket, key: str, size: int) -> None:
+    """Raise QuotaExceeded if so many bytes do not fit beside all files, and all that was received of uploads."""
+    if bucket.quota is None:
+        return
+    replaced = find_file(connection, bucket, key)
+    used = bytes_with_uploads(connection, bucket.id)
+    if used - (0 if replaced is None else replaced.size) + size > bucket.quota:
+        raise QuotaExceeded(bucket.name, bucket.quota, used, size)
 
 
 def end_upload(connection: Connection, upload_id: str) -> list[int]:
@@ -182,18 +280,9 @@ def end_upload(connection: Connection, upload_id: str) -> list[int]:
 
 def end_uploads(connection: Connection, bucket: Bucket) -> list[tuple[int, list[int]]]:
     """Delete the rows of all uploads of S3 of a bucket; return the disk of each, and the contents of its parts."""
-    found = sa.select(file_uploads.c.id, file_uploads.c.disk_id).where(file_uploads.c.bucket_id == bucket.id, *_OF_S3)
+    found = sa.select(file_uploads.c.id, file_uploads.c.disk_id).where(file_uploads.c.bucket_id == bucket.id, *IS_OF_S3)
     rows = connection.execute(found.order_by(file_uploads.c.id)).all()
     return [(disk_id, end_upload(connection, upload_id)) for upload_id, disk_id in rows]
-
-
-class CompletedUpload(msgspec.Struct, frozen=True, kw_only=True):
-    """An upload that was completed lately; ``etag`` is the ETag of the object that it became."""
-
-    id: str
-    bucket: str
-    key: str
-    etag: str
 
 
 def complete_upload(connection: Connection, upload_id: str, etag: str) -> list[int]:
@@ -208,15 +297,18 @@ def complete_upload(connection: Connection, upload_id: str, etag: str) -> list[i
 
 def find_completed_upload(connection: Connection, upload_id: str) -> CompletedUpload | None:
     """The upload of this id, if it was completed within the time for which this is kept."""
-    columns = (
-        file_completed_uploads.c.id,
-        file_buckets.c.name.label("bucket"),
-        file_completed_uploads.c.file_key.label("key"),
-        file_completed_uploads.c.etag,
-    )
-    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_completed_uploads.c.bucket_id)
-    row = connection.execute(joined.where(file_completed_uploads.c.id == upload_id)).mappings().first()
-    return None if row is None else CompletedUpload(**row)
+    others = {"bucket": file_buckets.c.name, "key": file_completed_uploads.c.file_key}
+    found = sa.select(*columns_of(CompletedUpload, file_completed_uploads, **others))
+    joined = found.join(file_buckets, file_buckets.c.id == file_completed_uploads.c.bucket_id)
+    return read_first(connection, CompletedUpload, joined.where(file_completed_uploads.c.id == upload_id))
+
+
+def find_completed_version(connection: Connection, upload_id: str) -> StoredFile | None:
+    """The version that an upload became within the last week, whatever its state; None for one of S3."""
+    found = find_completed_upload(connection, upload_id)
+    if found is None or not _CONTENT.fullmatch(found.etag):
+        return None
+    return get_version(connection, int(found.etag, 16))
 
 
 def forget_completed_uploads(connection: Connection, age: float, limit: int) -> int:
@@ -227,101 +319,21 @@ def forget_completed_uploads(connection: Connection, age: float, limit: int) -> 
     return len(ids)
 
 
-def list_uploads(
-    connection: Connection,
-    bucket: Bucket,
-    *,
-    prefix: str = "",
-    after: tuple[str, str | None] = ("", None),
-    delimiter: str = "",
-    limit: int = MAX_PAGE,
-) -> UploadList:
-    """A page of the uploads of S3 of a bucket, by key and id.
+def mark_aborted(connection: Connection, upload_id: str) -> None:
+    """Abort a resumable upload: nothing is added to it from now on, and a node removes its bytes, and then its row.
 
-    Args:
-        connection: of a read.
-        bucket: whose uploads are listed.
-        prefix: what keys begin with.
-        after: the key that the page follows; with an id, uploads of the same key that follow it are listed too.
-        delimiter: keys that have it after the prefix are one entry of ``prefixes`` together.
-        limit: the most entries, uploads and prefixes.
+    Raises:
+        UploadGone: it was completed or aborted before.
     """
-    page = UploadList([], [])
-    last: tuple[str, str] | None = None
-    skipped = after[0] if delimiter and after[0].endswith(delimiter) and after[0] > prefix else None
-    key, upload_id = after
-    while True:
-        rows = _rows_after(connection, bucket, prefix, key, upload_id)
-        for upload in rows:
-            key, upload_id = upload.key, upload.id
-            common = _common_prefix(upload.key, prefix, delimiter)
-            if (common is not None and common == skipped) or (page.prefixes and common == page.prefixes[-1]):
-                continue
-            if len(page.uploads) + len(page.prefixes) >= limit:
-                return UploadList(page.uploads, page.prefixes, last)
-            if common is not None:
-                page.prefixes.append(common)
-                last = (common, "")
-            else:
-                page.uploads.append(upload)
-                last = (upload.key, upload.id)
-        if len(rows) < MAX_PAGE:
-            return page
-
-
-def stale_uploads(connection: Connection, disk_ids: Sequence[int], age: float, limit: int) -> list[Upload]:
-    """Uploads that were not touched for so many seconds, and whose parts are on one of these disks, or on none."""
-    is_old = file_uploads.c.touched_at < seconds_from_now(-age)
-    return _uploads_on(connection, disk_ids, is_old, file_uploads.c.touched_at, limit)
-
-
-def aborted_uploads(connection: Connection, disk_ids: Sequence[int], limit: int) -> list[Upload]:
-    """Uploads that were aborted, and whose bytes are still on one of these disks, or on none."""
-    return _uploads_on(connection, disk_ids, file_uploads.c.aborted_at.is_not(None), file_uploads.c.aborted_at, limit)
-
-
-def _uploads_on(
-    connection: Connection,
-    disk_ids: Sequence[int],
-    condition: sa.ColumnElement[bool],
-    order: sa.ColumnElement[Any],
-    limit: int,
-) -> list[Upload]:
-    is_here = sa.or_(file_uploads.c.disk_id.in_(disk_ids), disks.c.id.is_(None), disks.c.state == DiskState.LOST.value)
-    joined = _select(condition, is_here).outerjoin(disks, disks.c.id == file_uploads.c.disk_id)
-    return [_to_upload(row) for row in connection.execute(joined.order_by(order).limit(limit)).mappings()]
-
-
-def _rows_after(connection: Connection, bucket: Bucket, prefix: str, key: str, upload_id: str | None) -> list[Upload]:
-    follows = file_uploads.c.file_key > key
-    if upload_id is not None:
-        follows = sa.or_(follows, sa.and_(file_uploads.c.file_key == key, file_uploads.c.id > upload_id))
-    if prefix > key:
-        follows = file_uploads.c.file_key >= prefix
-    found = _select(file_uploads.c.bucket_id == bucket.id, follows, *_OF_S3)
-    found = found.order_by(file_uploads.c.file_key, file_uploads.c.id)
-    rows = [_to_upload(row) for row in connection.execute(found.limit(MAX_PAGE)).mappings()]
-    return rows if not rows or rows[-1].key.startswith(prefix) else [one for one in rows if one.key.startswith(prefix)]
-
-
-def _common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
-    at = key.find(delimiter, len(prefix)) if delimiter else -1
-    return None if at < 0 else key[: at + len(delimiter)]
-
-
-def _hold(connection: Connection, upload_id: str, *, with_aborted: bool = False) -> None:
-    held = sa.select(file_uploads.c.aborted_at).where(file_uploads.c.id == upload_id).with_for_update()
-    found = connection.execute(held).first()
-    if found is None or (found.aborted_at is not None and not with_aborted):
+    alive = sa.update(file_uploads).where(file_uploads.c.id == upload_id, IS_ALIVE)
+    if not connection.execute(alive.values(aborted_at=now())).rowcount:
         raise UploadGone(upload_id)
 
 
-def _select(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(*_COLUMNS).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id).where(*conditions)
-
-
-def _to_upload(row: RowMapping) -> Upload:
-    values = dict(row)
-    for name in ("metadata", "headers"):
-        values[name] = json.loads(values[name]) if values[name] else {}
-    return Upload(**values)
+def _hold(connection: Connection, upload_id: str, *, with_aborted: bool = False) -> Row[Any, Any]:
+    """Lock the row of an upload. Raises UploadGone if it has ended."""
+    columns = file_uploads.c.aborted_at, file_uploads.c.received
+    found = connection.execute(sa.select(*columns).where(file_uploads.c.id == upload_id).with_for_update()).first()
+    if found is None or (found.aborted_at is not None and not with_aborted):
+        raise UploadGone(upload_id)
+    return found
