@@ -156,7 +156,7 @@ class AlertDelivery:
             try:
                 await self.hook.send(alert)
                 return
-            except Exception as error:  # noqa: BLE001 - whatever a server or a program makes of it
+            except Exception as error:  # noqa: BLE001 - a server or a program may cause any error
                 text = describe_exception(error)
             self.events.emit(AlertDeliveryFailed(hook=self.name, alert=alert.alert, error=text, again_in=pause))
             await asyncio.sleep(pause or 0.0)

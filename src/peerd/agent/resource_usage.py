@@ -177,7 +177,7 @@ def _measure_tree(process: psutil.Process) -> tuple[int, float]:
 
 
 def _measure(process: psutil.Process) -> tuple[int, float]:
-    """Of one process: shared memory counts in part (PSS), and the time includes that of reaped children."""
+    """Of one process: shared memory counts in part (PSS), and the time includes its reaped children."""
     times = process.cpu_times()
     used = times.user + times.system + times.children_user + times.children_system
     info = process.memory_full_info()

@@ -169,7 +169,7 @@ class PostgresqlListener:
                     self._call_on_loop(self.on_ring, TasksAvailable())  # rings may have been missed meanwhile
                     pauses.reset()
                     self._listen(connection, stopping)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the connection is opened again
+            except Exception as error:  # noqa: BLE001 - the connection is opened again after any error
                 problem = f"PostgreSQL's LISTEN: {str(error).strip() or type(error).__name__}"
                 self._call_on_loop(self.on_change, problem)
                 stopping.wait(pauses.next())

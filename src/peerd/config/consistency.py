@@ -143,7 +143,7 @@ def _grace_warnings(
     section: KeyPath, grace: float | None, settings: Settings, source: ConfigSource
 ) -> Iterator[Problem]:
     if grace is not None and grace > settings.node.grace:
-        problem = f"the node stops after {format_duration(settings.node.grace)}, whatever a worker is given"
+        problem = f"the node stops after {format_duration(settings.node.grace)}, also where a worker is given more"
         yield source.problem((*section, "grace"), problem, "raise node.grace")
 
 

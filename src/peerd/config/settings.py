@@ -322,7 +322,7 @@ class ObjectStoreSettings(Section, frozen=True, kw_only=True):
     endpoint: ObjectStoreUrl | None = None  # of the object store; None: Amazon's in the region
     prefix: ObjectPrefix = ""  # that the names of all objects begin with
     region: Annotated[Text, Meta(max_length=64)] = "us-east-1"
-    credentials_file: FilePath | None = None  # as that of the AWS CLI, [default]; None: AWS_ACCESS_KEY_ID, …
+    credentials_file: FilePath | None = None  # in the format of the AWS CLI, [default]; None: AWS_ACCESS_KEY_ID, …
     capacity: Size = 1_000_000_000_000  # bytes that may be stored
     verify_every: Duration = 15_552_000.0  # every copy is read and verified within it; 0: never
 

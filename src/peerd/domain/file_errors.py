@@ -65,7 +65,7 @@ class FileClassInUse(PeerdError):
     def __init__(self, name: str, users: str) -> None:
         self.name = name
         self.users = users
-        super().__init__(f"the class {quoted(name)} is that of {users}; give them another one first")
+        super().__init__(f"the class {quoted(name)} is in use by {users}; give them another one first")
 
 
 class QuotaExceeded(PeerdError):

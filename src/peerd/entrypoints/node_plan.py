@@ -37,7 +37,7 @@ def build_node_plan(
 ) -> dict[str, Any]:
     """Return the plan: agent, manager, workers, web processes, gateways and commands.
 
-    `incarnation` is that of the running master, if there is one; a node in the background needs a log file; with
+    `incarnation` is the running master's, if there is one; a node in the background needs a log file; with
     `watch` it has a watcher.
     """
     master_incarnation = incarnation or new_incarnation()

@@ -254,7 +254,7 @@ class BackgroundTasks:
         return len(self._tasks)
 
     def run(self, work: BackgroundWork, name: str | None = None) -> None:
-        """See `ProcessContext.run_in_background`; `name` is that of the work in the log, else that of its function."""
+        """See `ProcessContext.run_in_background`; `name` stands for the work in the log; by default its function's."""
         if not asyncio.iscoroutine(work):
             raise TypeError(f"give run_in_background a coroutine, as in run_in_background(refresh()), not {work!r}")
         work_name = name or str(getattr(work, "__qualname__", type(work).__name__))

@@ -194,7 +194,7 @@ def encode_value(value: Any, what: str) -> bytes:
 
 
 def key_identity(key: Any) -> bytes:
-    """The same bytes for equal keys, whatever the order of their parts.
+    """The same bytes for equal keys, in any order of their parts.
 
     >>> key_identity({"group": 1, "id": 2}) == key_identity({"id": 2, "group": 1})
     True

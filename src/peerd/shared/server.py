@@ -144,7 +144,7 @@ class _ClientSession:
             self._queue_reply(reply, is_of_call=True)
         except asyncio.CancelledError:
             self._call_slots.release()
-        except BaseException as error:  # noqa: BLE001 - the caller's, whatever it is
+        except BaseException as error:  # noqa: BLE001 - any error is the caller's
             self._queue_reply(_error_reply(call.id, error), is_of_call=True)
         finally:
             self._calls.pop(call.id, None)
@@ -160,7 +160,7 @@ class _ClientSession:
             instance.follow(follow.key, subscription)
         except asyncio.CancelledError:
             return
-        except BaseException as error:  # noqa: BLE001 - the subscriber's, whatever it is
+        except BaseException as error:  # noqa: BLE001 - any error is the subscriber's
             self._subscriptions.pop(follow.id, None)
             self._queue_reply(_error_reply(follow.id, error))
         finally:

@@ -39,7 +39,7 @@ class SharedConnectionEnded(SharedError):
 
 @dataclass(slots=True)
 class _Topic:
-    """A key with subscribers. It is followed once at the source, whatever their number."""
+    """A key with subscribers. It is followed once at the source for all of them."""
 
     key: Any
     subscribers: list[Subscription] = field(default_factory=list)
@@ -56,7 +56,7 @@ class SharedInstance:
     kind: type[SharedClient]
     make: Callable[[], SharedClient]
     generation: int
-    """That of the agent; then that of the latest connection, greater than those of an earlier agent."""
+    """The incarnation of the agent; then of the latest connection, greater than those of an earlier agent."""
 
     def __post_init__(self) -> None:
         self.name = name_of(self.kind)

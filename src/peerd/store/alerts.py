@@ -253,7 +253,7 @@ def _to_record(row: sa.RowMapping) -> AlertRecord:
 
 
 def _data(text: str | None) -> dict[str, Any]:
-    """The data of an alert; of a row that was written by hand, whatever its text is."""
+    """The data of an alert; of a row that was written by hand, any text."""
     if text is None:
         return {}
     try:

@@ -125,7 +125,7 @@ def fail_pinned(connection: Connection, after: float, limit: int = BATCH) -> int
     ids, stranded = _stranded(connection, after, limit)
     error = f"it is pinned to a node that has been silent for more than {after:g} s"
     locked = lock_tasks(connection, ids, *stranded, skip_locked=True)
-    # The lease is raised, so that this row does not collide with that of an attempt which failed at the present lease.
+    # The lease is raised: this row must not collide with the row of an attempt that failed at the present lease.
     unheld = {"worker_node_id": None, "process_id": None, "worker_started_at": None}
     given_up = [msgspec.structs.replace(task, lease=next_lease_number(task.lease), **unheld) for task in locked]
     if given_up:

@@ -66,7 +66,7 @@ class NextDue(msgspec.Struct, frozen=True):
 class DueMaintenance(msgspec.Struct, frozen=True, kw_only=True):
     """The times at which chores are due; None where there is no such row.
 
-    ``nodes`` counts the active ones, ``oldest_heartbeat`` is theirs, ``oldest_touch`` that of the running tasks, or the
+    ``nodes`` counts the active ones, ``oldest_heartbeat`` is theirs, ``oldest_touch`` is the running tasks', or the
     oldest heartbeat of a process with reservations.
     ``scheduled``, ``failure`` and ``ahead`` (written as pending too early) are when the next such task falls due,
     ``pending`` when the next one expires, ``done``, ``canceled`` and ``dead`` when the oldest ended, ``key`` and

@@ -27,7 +27,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
         paused: nothing is claimed from it.
         paused_until: when it opens by itself.
         counts: its tasks of each status; of ended ones, those among the latest 10,000 of all queues.
-        at_least: the statuses of which it has so many or more, because counting ends at 10,000.
+        at_least: the statuses that may have more tasks than were counted, because counting ends at 10,000.
         reserved: working ones that queue clients hold.
         oldest_pending_at: since when its oldest pending task has been due.
     """

@@ -62,7 +62,7 @@ def release_tasks_of_process(
 ) -> list[RescuedTask]:
     """Take back the tasks of a process that is dead for certain; a batch of them.
 
-    What it has reserved for queue clients is released, whatever its end was. Locked rows are left out, see
+    What it has reserved for queue clients is released after any end. Locked rows are left out, see
     `holds_tasks`: the server may still be undoing the last write of that process, or another session has a transaction
     open.
 
@@ -115,9 +115,9 @@ def rescue_untouched(
         connection: in a transaction of its own.
         max_update: seconds.
         limit: tasks at the most.
-        as_of: the time, by the database's clock, from which the silence is counted back: that of the caller's latest
-            heartbeat. Counted from now, a statement that a frozen server answers a minute late would find every task
-            untouched.
+        as_of: the time, by the database's clock, from which the silence is counted back: the time of the caller's
+            latest heartbeat. Counted from now, a statement that a frozen server answers a minute late would find every
+            task untouched.
     """
     before = seconds_from_now(-max_update) if as_of is None else as_of - timedelta(seconds=max_update)
     silent = sa.func.coalesce(tasks.c.checked_at, tasks.c.updated_at) < before
@@ -131,8 +131,8 @@ def rescue_untouched(
 def _is_held_by_live_process(before: sa.ColumnElement[datetime] | datetime) -> sa.Exists:
     """That the process which holds a task has sent a heartbeat since.
 
-    A record that says that it has ended is no proof: that of an earlier incarnation is ended while its processes may
-    still run. Tasks of a process whose exit was seen are released at once by `release_tasks_of_process`.
+    A record that says that it has ended is no proof: the record of an earlier incarnation is ended while its processes
+    may still run. Tasks of a process whose exit was seen are released at once by `release_tasks_of_process`.
     """
     return sa.exists().where(processes.c.id == tasks.c.process_id, processes.c.checked_at >= before)
 

@@ -2,7 +2,7 @@
 
 A schedule has a row for the cluster (node 0) and one for each node that has it. One of them is its clock: the cluster's
 row for the type ``cluster``, the node's own row for all others. To fire a tick is to advance the clock from the tick to
-the next one, by a compare-and-set under the database's time, so one of all nodes does it, whatever their clocks say.
+the next one, by a compare-and-set under the database's time, so one of all nodes does it; their clocks do not matter.
 
 **Which definition is valid.** A tick of the cluster is computed and run by the definition in the cluster's row. A node
 writes its own there when it differs from the one that this node had before: the newest change wins, and a node that

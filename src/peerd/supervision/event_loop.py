@@ -65,7 +65,7 @@ class SelectorLoop:
     def run_guarded(self, step: Callback) -> None:
         try:
             step()
-        except Exception as error:  # noqa: BLE001 - the node's processes need their master, whatever fails
+        except Exception as error:  # noqa: BLE001 - the node's processes need their master after any failure
             self._on_error(error)
 
 

@@ -133,8 +133,8 @@ def _signal_name(number: int) -> str:
 class OomKillCounter:
     """Detects kills by the kernel's out-of-memory killer, which a SIGKILL alone does not show.
 
-    The counter of the process's own cgroup is exact (version 2: memory.events, version 1: memory.oom_control); that of
-    the machine (/proc/vmstat), the fallback, includes other programs.
+    The counter of the process's own cgroup is exact (version 2: memory.events, version 1: memory.oom_control); the
+    counter of the machine (/proc/vmstat), the fallback, includes other programs.
 
     Args:
         counters: files with a line `oom_kill N`; the first readable one is used. None for the system's.

@@ -26,8 +26,8 @@ class PlanError(ValueError):
 class SocketPlan:
     """A listening socket: where it is bound, as `peerd.domain.bind_address` parses it, and its options.
 
-    `backlog` connections may wait to be accepted (the kernel's maximum is net.core.somaxconn); `mode` is that of a unix
-    socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.
+    `backlog` connections may wait to be accepted (the kernel's maximum is net.core.somaxconn); `mode` is the mode of a
+    unix socket's file; with `reuse_port` other programs, such as a second node, may listen on the port too.
     """
 
     bind: str

@@ -2,8 +2,8 @@
 
 It has no reference to a process and does not read the clock: `now` is passed in, seconds of a monotonic clock.
 
-The state of a slot is that of its current process. A tainted process that still works while its replacement starts
-belongs to the slot, but the state is that of the replacement; while a successor boots after a reload, the slot stays
+The state of a slot is the state of its current process. A tainted process that still works while its replacement starts
+belongs to the slot, but the state is the replacement's; while a successor boots after a reload, the slot stays
 RUNNING.
 """
 
@@ -47,7 +47,7 @@ class SlotEvent(StrEnum):
     STOP = "stop"
     """It shall have no process: the node stops, or has fewer slots."""
     END = "end"
-    """The process that was asked to stop has ended, whatever its status."""
+    """The process that was asked to stop has ended, with any status."""
 
 
 TRANSITIONS: Final = {

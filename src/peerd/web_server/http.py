@@ -139,7 +139,7 @@ class HttpProtocol(HttpToolsProtocol):
     # ---------------------------------------------------------------- what a client sends
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and start a timer for whatever is incomplete."""
+        """Parse, and start a timer for what is incomplete."""
         begin = 0
         while begin < len(data):
             if self._ignores_input or self.transport.is_closing():

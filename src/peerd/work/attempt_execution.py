@@ -240,7 +240,7 @@ class Execution:
                 raise  # the event loop is gone
             except asyncio.CancelledError:
                 pass
-            except BaseException as error:  # noqa: BLE001 - whatever user code raises is an outcome
+            except BaseException as error:  # noqa: BLE001 - any error of user code is an outcome
                 self._keep_raised(error)
                 of_error = partial(outcome_of_exception, error, handler_adapter, self.delay)
                 judge = of_error if self._exception_counts(error) else partial(self._outcome_of_stop, error)

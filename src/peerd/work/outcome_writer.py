@@ -88,8 +88,8 @@ def seconds_until_finish(task: Task) -> float | None:
 def seconds_from_due_to_claim(task: Task) -> float | None:
     """How long a task waited after it was due; both times are the database's.
 
-    None of a later claim without a start_at, such as that of a task that was retried by hand days after its enqueuing:
-    no column has the time at which it became due again.
+    None of a later claim without a start_at, such as the claim of a task that was retried by hand days after its
+    enqueuing: no column has the time at which it became due again.
     """
     if task.worker_started_at is None or (task.start_at is None and task.lease > 1):
         return None
@@ -123,7 +123,7 @@ def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> Attempt
 
 
 def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
-    """The transition that was written: after the last attempt no other follows, whatever the handler asked for."""
+    """The transition that was written: after the last attempt no other follows, also if the handler asked for one."""
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
     verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
     retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
@@ -227,7 +227,7 @@ class OutcomeWriter:
         """Write a batch; if the database refuses it, each outcome by itself, so that one does not harm the others."""
         try:
             result = await self._outages.retry_while_down(partial(write, batch))
-        except Exception as error:  # noqa: BLE001 - a refused value raises whatever the driver makes of it
+        except Exception as error:  # noqa: BLE001 - the driver chooses the error of a refused value
             if len(batch) == 1:
                 self._on_refused(batch[0], error)
             else:

@@ -6,7 +6,7 @@ one now and then. When such a task has waited for long and it is a busy process'
 (`peerd.store.take.quarantined`), that process drains for it, and then takes one after another while it is its turn;
 the others go on, so a crash does not cost the cluster all its slots. A process per quarantined task, as
 ``process=True`` starts one, would need less state here, but cannot run every task: a coroutine, a `TaskWorker` and
-whatever uses ``ctx.process`` need the worker's own process.
+what uses ``ctx.process`` need the worker's own process.
 
 Tasks that count for a limit are claimed apart; `LimitedPolling` says when.
 

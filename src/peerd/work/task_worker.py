@@ -23,7 +23,7 @@ from peerd.work.worker import BaseWorker
 
 
 class HandlerAdapter:
-    """User code for one task, whatever it was declared as.
+    """User code for one task, of any kind of declaration.
 
     Attributes:
         timeout: seconds that it may run, where it has a limit of its own.

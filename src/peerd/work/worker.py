@@ -181,7 +181,7 @@ class Worker(BaseWorker):
                 await run_in_thread(self.loop, name=type(self).__name__)
         except (SystemExit, SystemExitInThread) as leaving:
             self._on_exit_request(leaving)
-        except Exception as failure:  # noqa: BLE001 - whatever the user's code raises, the next round follows
+        except Exception as failure:  # noqa: BLE001 - the next round follows any error of the user's code
             error, trace, raised = describe_exception(failure), format_traceback(failure), failure
         self.state = WorkerState.IDLE
         seconds = time.monotonic() - began

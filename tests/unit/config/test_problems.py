@@ -42,7 +42,7 @@ def test_a_value_in_place_of_a_table_is_reported(write: Write) -> None:
     [
         ("", "workers: no worker is enabled"),
         ("[node]\ngrace = '5m'", "systemd kills a service that takes more than 1m30s to stop"),
-        ("[workers.a]\ntasks = 'a:b'\ngrace = '1m'", "the node stops after 30s, whatever a worker is given"),
+        ("[workers.a]\ntasks = 'a:b'\ngrace = '1m'", "the node stops after 30s, also where a worker is given more"),
         ("[workers.a]\ntasks = 'a:b'\nupdate = '20s'", "one late touch and a running task is taken away"),
         (
             "[workers.a]\ntasks = 'a:b'\n[workers.c]\ntasks = 'a:b'\nmax_attempts = 5",

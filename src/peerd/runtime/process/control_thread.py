@@ -1,9 +1,9 @@
 """The control thread of a process: it reads the link with the master, and ends the process when its time is over.
 
 It is not the event loop, because user code may block that for hours. A process is stopped by a `stop` frame, a signal,
-or the end of the link (the master is gone). A request counts only if its grace is shorter than that of the one before:
-a stop that arrives twice (systemd signals every process, and the master sends its frame) is one request. The second
-signal has no grace.
+or the end of the link (the master is gone). A request counts only if its grace is shorter than the grace of the one
+before: a stop that arrives twice (systemd signals every process, and the master sends its frame) is one request. The
+second signal has no grace.
 
 The control thread sees every message first. Urgent requests do not go on to the event loop: a thread of its own answers
 each, so that the control thread never waits.
@@ -136,7 +136,7 @@ class ControlThread:
                 self._wake()
 
     def ask_to_stop(self, grace: float) -> bool:
-        """Request a stop; return whether it counts, because its grace is shorter than that of earlier requests."""
+        """Request a stop; return whether it counts, because its grace is shorter than the grace of earlier requests."""
         with self._lock:
             if self._current_grace is not None and grace >= self._current_grace:
                 return False

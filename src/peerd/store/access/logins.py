@@ -28,7 +28,7 @@ from peerd.store.upserts import insert_if_absent
 WRITTEN_EVERY: Final = 60.0
 """Seconds between two writes of the time at which a session, or a token, was seen."""
 MAX_AGE: Final = 366 * 86_400.0
-"""Seconds after which the row of a session is deleted, whatever [access] session_age is."""
+"""Seconds after which the row of a session is deleted, for any [access] session_age."""
 MOST_OF_USER: Final = 100
 """Sessions of one user; the oldest ones end."""
 WINDOW: Final = 900.0

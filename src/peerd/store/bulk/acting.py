@@ -3,7 +3,7 @@
 A chunk locks the row of its bulk action, so that one process at a time carries it out; another one that finds it locked
 leaves it alone, and takes the next chunk when the lock is gone, however it went. In the same transaction the chunk
 finds the next tasks behind the place that the row names, locks those that are still selected, writes them, and writes
-the new place and the counts. So a chunk is done exactly once, whatever dies in the middle of it.
+the new place and the counts. So a chunk is done exactly once, also when a process or a server dies in the middle of it.
 
 The walk goes by the index of the filter's status. Tasks that the bulk action has written may come up again behind the
 place, and are not selected any more (`peerd.store.bulk.creating`). Tasks that are selected do not move in an index,

@@ -81,7 +81,7 @@ def _engine(url: URL, pool_size: int, *, check_constraints: bool = True) -> Engi
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        # A reader that becomes a writer while there is another writer fails at once, whatever the time-out.
+        # A reader that becomes a writer while there is another writer fails at once, with any time-out.
         if connection.info.get(IN_GROUP, False):
             return
         if connection.get_execution_options().get(READ_ONLY, False):
@@ -233,7 +233,7 @@ class SqliteTransactions:
         self._engine = engine
         self._idle: deque[_OpenConnection] = deque()
         self.sets_durability = True
-        """Without it, commits wait for the disk as the engine's connections have it, whatever is asked for."""
+        """Without it, commits wait for the disk as the engine's connections have it; `durable` changes nothing."""
 
     def run(self, operation: Callable[..., T], *args: object, durable: bool = True, turn: float = 0.0) -> T:
         """Run an operation in a transaction, and commit it.

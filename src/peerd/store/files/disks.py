@@ -114,7 +114,7 @@ def list_disks(connection: Connection) -> list[DiskRow]:
 
 
 def _to_row(row: Mapping[Any, Any]) -> DiskRow:
-    """A row as a value, whatever SQL by hand has written into its numbers: one disk must not hide all others."""
+    """A row as a value, also where SQL by hand has written other numbers: one disk must not hide all others."""
     numbers: dict[str, Any] = {name: to_whole_number(row[name]) for name in ("size", "free", "reserve")}
     if row["grace"] is not None:
         numbers["grace"] = min(to_number(row["grace"]), LONGEST_GRACE)
@@ -178,7 +178,7 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
 
 
 def report_failure(connection: Connection, number: int, problem: str, seconds: float) -> None:
-    """Write that a disk has failed: it gets no new contents for some seconds, whatever other processes report of it."""
+    """Write that a disk has failed: it gets no new contents for some seconds, even if others report no problem."""
     values = {"problem": problem[:MAX_PROBLEM], "failed_until": seconds_from_now(seconds)}
     connection.execute(sa.update(disks).where(disks.c.id == number).values(values))
 

@@ -304,7 +304,7 @@ def find_completed_upload(connection: Connection, upload_id: str) -> CompletedUp
 
 
 def find_completed_version(connection: Connection, upload_id: str) -> StoredFile | None:
-    """The version that an upload became within the last week, whatever its state; None for one of S3."""
+    """The version that an upload became within the last week, in any state; None for one of S3."""
     found = find_completed_upload(connection, upload_id)
     if found is None or not _CONTENT.fullmatch(found.etag):
         return None

@@ -120,7 +120,7 @@ def get_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile:
 
 
 def get_version(connection: Connection, file_id: int) -> StoredFile | None:
-    """A version by its id, whatever its state, if its row is there."""
+    """A version by its id, in any state, if its row is there."""
     row = connection.execute(_VERSION, {"version": file_id}).mappings().first()
     return None if row is None else to_file(row)
 

@@ -41,7 +41,7 @@ class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queue: its name.
         counts: of each status that occurs.
-        at_least: the statuses of which it has so many or more, because counting ends at a limit.
+        at_least: the statuses that may have more tasks than were counted, because counting ends at a limit.
         oldest: seconds for which the oldest pending task has been due; None if none is.
         known: it has been served by a worker process, or paused.
         paused: nothing is claimed from it.

@@ -286,8 +286,8 @@ def _choose_sample(seen: Sequence[int], limit: int) -> Sequence[int]:
 def _choose_block(seen: Sequence[int], limit: int) -> Sequence[int]:
     """A block of the candidates at random; the first ones where few are wanted or there.
 
-    A random sample would nearly always share a row with that of another server, and a claim that shares one row with
-    another is refused as a whole.
+    A random sample would nearly always share a row with the sample of another server, and a claim that shares one row
+    with another is refused as a whole.
     """
     if limit < BLOCK_FROM_LIMIT or len(seen) < 4 * limit:
         return seen[:limit]

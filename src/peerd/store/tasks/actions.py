@@ -66,7 +66,7 @@ def cancel(
 
 
 def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Let a task run again at once, with all its attempts ahead, whatever its status.
+    """Let a task run again at once, with all its attempts ahead, from any status.
 
     Raises:
         TaskNotFound: it is not there, or not one of ``only``.

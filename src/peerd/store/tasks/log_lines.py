@@ -198,7 +198,7 @@ def to_line(row: Mapping[Any, Any]) -> TaskLogLine:
 
 
 def _parse_fields(text: str | None) -> dict[str, Any] | None:
-    """The fields of a line; of a row that was written by hand, whatever its text is."""
+    """The fields of a line; of a row that was written by hand, any text."""
     if text is None:
         return None
     try:

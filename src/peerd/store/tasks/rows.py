@@ -63,7 +63,7 @@ def to_number(value: Any) -> Any:
 
 
 def to_whole_number(value: Any) -> int:
-    """A whole number as Python counts it, whatever SQL by hand has written into its column; null is 0.
+    """A whole number as Python counts it, from anything that SQL by hand has written into its column; null is 0.
 
     >>> to_whole_number(3), to_whole_number(2.5), to_whole_number(None), to_whole_number(float("inf")) == 2**63 - 1
     (3, 2, 0, True)
