@@ -6,7 +6,6 @@ They say what the model is good for: a rule that nothing here breaks would be he
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Final
 
 import msgspec
@@ -18,13 +17,13 @@ from peerd.domain import outcome
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import chore_batches, enqueue, insert, outcomes, rescue, unique_keys
-from peerd.store.jobs import held, kicking
+from peerd.store.jobs import held
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import id_in_list
 from peerd.store.take import claimer, claiming, eligibility, on_sqlite
 from peerd.store.tasks import actions
-from peerd.store.tasks.conditions import status_is
+from peerd.store.tasks.conditions import ASIDE_KINDS, status_is
 from peerd.store.tasks.rows import lock_tasks, update_tasks
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -34,7 +33,7 @@ def nothing(*_: Any, **__: Any) -> None:
     """In place of something that writes."""
 
 
-def instead(module: ModuleType, name: str, worse: Any) -> Mutation:
+def instead(module: object, name: str, worse: Any) -> Mutation:
     return lambda patch: patch.setattr(module, name, worse)
 
 
@@ -136,7 +135,7 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "reservation ends by its id alone": (1, instead(held, "_is_held", held_by_id)),
     "reservation of a dead process counts an attempt": (4, instead(rescue, "lock_tasks", lock_as_claims)),
     "staged job keeps its start": (10, instead(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)),
-    "youngest is kicked first": (5, instead(kicking, "aside_order", lambda: (tasks.c.id.desc(),))),
+    "youngest is kicked first": (5, instead(ASIDE_KINDS[Status.BURIED], "order", (tasks.c.id.desc(),))),
     "deleted job leaves its attempts": (0, instead(held, "_delete_rest", nothing)),
     "touch leaves the deadline": (0, instead(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
 }

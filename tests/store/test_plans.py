@@ -17,7 +17,6 @@ from peerd.store.bulk.acting import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk, preview_bulk
 from peerd.store.connection.database import Database
 from peerd.store.jobs import Release
-from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.nodes.nodes import count_running
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
@@ -26,6 +25,7 @@ from peerd.store.statements import new_token
 from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.take import claiming
 from peerd.store.tasks import pages
+from peerd.store.tasks.counts import unfinished_queues
 from peerd.store.tasks.filters import TaskConditions
 from tests.store.filled_table import fill, silence_a_node
 from tests.store.hot_statements import operations_on_jobs, operations_on_tasks

@@ -11,10 +11,10 @@ and leaves the others to walks of other ages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
@@ -28,9 +28,7 @@ from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
-    PENDING_WITH_KEY,
-    PENDING_WITHOUT_KEY,
-    PendingKind,
+    PENDING_KINDS,
     by_index,
     is_closing_as,
     is_pending_too_early,
@@ -38,6 +36,7 @@ from peerd.store.tasks.conditions import (
     select_by_id,
     status_is,
 )
+from peerd.store.tasks.counts import queues_of
 from peerd.store.tasks.log_lines import deletable_with_lines
 from peerd.store.tasks.rows import (
     BATCH,
@@ -172,21 +171,11 @@ def _stranded(
     node_ids = connection.execute(sa.select(nodes.c.id).where(sa.not_(nodes.c.active), silent)).scalars().all()
     in_their_lanes = tasks.c.lane.in_([lane for node_id in node_ids for lane in (node_id, quarantined_lane(node_id))])
     ids: list[int] = []
-    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY) if node_ids else ():
-        for queue in _queues_of(connection, kind):
+    for kind in PENDING_KINDS if node_ids else ():
+        for queue in queues_of(connection, kind):
             found = sa.select(tasks.c.id).where(kind.of(queue), in_their_lanes).limit(limit - len(ids))
             ids += connection.execute(by_index(found, kind.index)).scalars() if len(ids) < limit else ()
     return ids, (status_is(Status.PENDING), in_their_lanes)
-
-
-def _queues_of(connection: Connection, kind: PendingKind) -> Iterator[str]:
-    """The queues in which tasks of a kind are pending: a step in the index for each, and no walk through it."""
-    last: Any = ""
-    while last is not None:
-        following = sa.select(sa.func.min(kind.queue)).where(kind.where(lambda queue, last=last: queue > last))  # type: ignore[misc]
-        last = connection.execute(by_index(following, kind.index)).scalar()
-        if last is not None:
-            yield last
 
 
 def _delete(connection: Connection, status: Status, until: sa.ColumnElement[datetime], limit: int) -> int:

@@ -34,9 +34,7 @@ from peerd.store.schema.types import now
 from peerd.store.statistics.rollup import latest_bucket
 from peerd.store.statistics.steps import MINUTE
 from peerd.store.tasks.conditions import (
-    PENDING_WITH_KEY,
-    PENDING_WITHOUT_KEY,
-    PendingKind,
+    PENDING_KINDS,
     by_index,
     is_closing_as,
     is_pending_too_early,
@@ -45,7 +43,6 @@ from peerd.store.tasks.conditions import (
 )
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
-FIRST_PENDING = {"pending_without_key": PENDING_WITHOUT_KEY, "pending_with_key": PENDING_WITH_KEY}
 
 ACTIVE_BULK: list[sa.ColumnElement[Any]] = [sa.literal_column(f"'{state}'") for state in ACTIVE]
 
@@ -115,12 +112,8 @@ def read_due_maintenance(connection: Connection) -> DueMaintenance:
     """Read when each chore is due; one statement."""
     row = dict(connection.execute(_due_maintenance_statement()).mappings().one())
     touches = [time for time in (row["oldest_touch"], row.pop("oldest_reservation")) if time is not None]
-    found = {name: bool(row[name]) for name in ("runs", "bulk", "has_disks")}
-    pending = [row.pop(name) for name in FIRST_PENDING]
-    return DueMaintenance(
-        **{**row, **found, "oldest_touch": min(touches, default=None)},
-        has_pending=any(queue is not None for queue in pending),
-    )
+    found = {name: bool(row[name]) for name in ("runs", "bulk", "has_pending", "has_disks")}
+    return DueMaintenance(**{**row, **found, "oldest_touch": min(touches, default=None)})
 
 
 @lru_cache(maxsize=1)
@@ -154,7 +147,7 @@ def _due_maintenance_statement() -> sa.Select[Any]:
         "runs": sa.exists().where(schedule_runs.c.status == RunStatus.RUNNING.value),
         "bulk": sa.exists().where(bulk_actions.c.state.in_(ACTIVE_BULK)),
         "first_node": _first_node(),
-        **{name: _first_pending_queue(kind) for name, kind in FIRST_PENDING.items()},
+        "has_pending": sa.or_(*(kind.first_queue().scalar_subquery().is_not(None) for kind in PENDING_KINDS)),
         "newest_bucket": latest_bucket(MINUTE),
         "has_disks": sa.exists().where(disks.c.id.is_not(None)),
     }
@@ -173,12 +166,6 @@ def _oldest_reservation(touched: sa.ColumnElement[Any]) -> sa.ScalarSelect[Any]:
 
 def _first_node() -> sa.ScalarSelect[Any]:
     return sa.select(sa.func.min(nodes.c.id)).where(nodes.c.active).scalar_subquery()
-
-
-def _first_pending_queue(kind: PendingKind) -> sa.ScalarSelect[Any]:
-    """The queue of the first entry of its index, if there is one."""
-    pending = sa.select(kind.queue).where(kind.where(lambda queue: queue > sa.literal_column("''", sa.Text())))
-    return by_index(pending, kind.index).order_by(kind.queue).limit(1).scalar_subquery()
 
 
 def _waiting(status: Status) -> sa.ScalarSelect[Any]:

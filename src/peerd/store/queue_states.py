@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.queues import has_jobs_of_clients
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import now
@@ -52,7 +51,12 @@ def list_queues(connection: Connection, most: int = counts.MOST_COUNTED) -> list
     rows = {row.name: row for row in connection.execute(known)}
     working = counts.count_working(connection)
     ended = {status: counts.count_ended(connection, status, most) for status in FINISHED}
-    names = {*rows, *working, *unfinished_queues(connection), *(name for found in ended.values() for name in found)}
+    names = {
+        *rows,
+        *working,
+        *counts.unfinished_queues(connection),
+        *(name for found in ended.values() for name in found),
+    }
     full = {status for status, found in ended.items() if sum(found.values()) >= most}
     states = []
     for name in sorted(names):

@@ -10,10 +10,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
 from peerd.store.schema.lanes import quarantined_lane
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, queues, tasks
+from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
-from peerd.store.tasks.pages import Values, entries_behind, pending_section
+from peerd.store.tasks.conditions import PENDING_KINDS
+from peerd.store.tasks.pages import Values, entries_behind, section_of
 from peerd.store.upserts import insert_if_absent
 
 
@@ -52,10 +52,10 @@ def pending_nodes(connection: Connection, name: str, most: int) -> list[int]:
     Each lane of the queue takes one step in an index, however many tasks it has.
     """
     lanes: set[int] = set()
-    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
+    for kind in PENDING_KINDS:
         place: Values = ()
         for _ in range(2 * most):
-            found = entries_behind(connection, pending_section(kind, name), place, 1, tasks.c.lane)
+            found = entries_behind(connection, section_of(kind, name), place, 1, tasks.c.lane)
             if not found:
                 break
             place = found[0]
@@ -73,10 +73,9 @@ class QueueBacklog(msgspec.Struct, frozen=True):
 def measure_backlog(connection: Connection, name: str, most: int, node_id: int = 0) -> QueueBacklog:
     """The tasks of a queue that are due, and that one node may take, or any: of the first ``most`` of each lane."""
     count, oldest = 0, []
-    for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER[1:])):
+    for kind in PENDING_KINDS:
         for lane in (node_id, quarantined_lane(node_id)):  # the second has those that run alone, after a crash
-            first = sa.select(tasks.c.due_at).where(kind.of(sa.literal(name)), tasks.c.lane == lane).order_by(*order)
-            head = by_index(first, kind.index).limit(most).subquery()
+            head = kind.first(name, tasks.c.due_at, limit=most).where(tasks.c.lane == lane).subquery()
             due = sa.select(sa.func.count(), sa.func.min(head.c.due_at)).where(head.c.due_at <= now())
             number, since = connection.execute(due).one()
             count += number
@@ -86,9 +85,5 @@ def measure_backlog(connection: Connection, name: str, most: int, node_id: int =
 
 def has_jobs_of_clients(connection: Connection, name: str) -> bool:
     """Whether a queue client has put one of the pending tasks of a queue: the first ones are looked at."""
-    for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY):
-        first = sa.select(tasks.c.ttr).where(kind.of(name)).order_by(*pending_section(kind, name).order)
-        row = connection.execute(by_index(first, kind.index).limit(1)).first()
-        if row is not None and row.ttr is not None:
-            return True
-    return False
+    first = (connection.execute(kind.first(name, tasks.c.ttr)).scalar() for kind in PENDING_KINDS)
+    return any(ttr is not None for ttr in first)

@@ -21,7 +21,7 @@ from peerd.store.nodes.nodes import Node, NodeLoad, list_nodes, read_serving_loa
 from peerd.store.queues import QueueBacklog, has_jobs_of_clients, known_queues, measure_backlog, pending_nodes
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now
-from peerd.store.tasks.conditions import aside_order, by_index, is_aside
+from peerd.store.tasks.conditions import ASIDE_KINDS
 
 MAX_COUNTED: Final = 1_000
 """Counting ends here, so that an examination does not read a million rows."""
@@ -97,8 +97,7 @@ def later_tasks(connection: Connection, queue: str) -> Iterator[Finding]:
     """Tasks whose time has not come: those that start later, and those that have failed and are tried again."""
     moment = connection.execute(sa.select(now())).scalar_one()
     for status, words in ((Status.SCHEDULED, "scheduled"), (Status.FAILURE, "tried again after a failure")):
-        head = sa.select(tasks.c.due_at).where(is_aside(status, sa.literal(queue))).order_by(*aside_order())
-        first = by_index(head, "tasks_aside").limit(MAX_COUNTED).subquery()
+        first = ASIDE_KINDS[status].first(queue, tasks.c.due_at, limit=MAX_COUNTED).subquery()
         count, due_at = connection.execute(sa.select(sa.func.count(), sa.func.min(first.c.due_at))).one()
         if count:
             due = "now" if due_at <= moment else f"in {format_roughly(due_at - moment)}"

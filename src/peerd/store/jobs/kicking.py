@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status, TaskEvent, sources
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.actions import delete_rows
-from peerd.store.tasks.conditions import aside_order, by_index, is_aside, status_is
+from peerd.store.tasks.conditions import ASIDE_KINDS, status_is
 from peerd.store.tasks.rows import (
     BATCH,
     batches,
@@ -104,14 +103,8 @@ def _first_ids(connection: Connection, queue: str, statuses: tuple[Status, ...],
     first = [
         row
         for status in statuses
-        for row in connection.execute(select_aside(status, queue, tasks.c.due_at, tasks.c.id, limit=limit)).all()
+        for row in connection.execute(ASIDE_KINDS[status].first(queue, tasks.c.due_at, tasks.c.id, limit=limit)).all()
     ]
     if len(statuses) > 1:
         first.sort(key=lambda row: (row.due_at, row.id))
     return [row.id for row in first[:limit]]
-
-
-def select_aside(status: Status, queue: str, *columns: sa.ColumnElement[Any], limit: int) -> sa.Select[Any]:
-    """The first jobs of a status that are set aside in a queue, in the order of their index."""
-    found = sa.select(*columns).where(is_aside(status, sa.literal(queue))).order_by(*aside_order()).limit(limit)
-    return by_index(found, "tasks_aside")

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.jobs.statistics import unfinished_queues
 from peerd.store.schema.tables import depths, queues
 from peerd.store.schema.types import Instant, now
 from peerd.store.statistics.rollup import RollupStep, find_complete_span
@@ -89,7 +88,7 @@ def sample_depths(connection: Connection, most: int = counts.MOST_COUNTED) -> li
     rows = connection.execute(sa.select(queues.c.name, is_paused.label("paused")))
     known = {row.name: bool(row.paused) for row in rows}
     working = counts.count_working(connection)
-    names = {*known, *working, *unfinished_queues(connection)}
+    names = {*known, *working, *counts.unfinished_queues(connection)}
     found = []
     for name in sorted(names)[:MOST_QUEUES]:
         unfinished = counts.count_unfinished(connection, name, most)

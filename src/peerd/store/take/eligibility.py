@@ -13,7 +13,7 @@ from peerd.domain.limit import WHOLE_QUEUE
 from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.tables import CLAIM_ORDER, limits, nodes, queues, tasks
 from peerd.store.schema.types import now
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index, status_is
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index, status_is
 from peerd.store.tasks.rows import next_lease, status_literal
 
 NODE_PARAMETER: Final = sa.bindparam("node", type_=sa.Integer())
@@ -142,7 +142,7 @@ def head_of_lane(queue: Any, lane: Any, *columns: Any, limit: Any = LIMIT_PARAME
     return by_index(head, PENDING_WITHOUT_KEY.index)
 
 
-def first_rank(pending: PendingKind, queue: Any, lane: Any) -> sa.Select[Any]:
+def first_rank(pending: TaskKind, queue: Any, lane: Any) -> sa.Select[Any]:
     """The rank of the first pending task of a kind in a lane, whether or not it may start now."""
     mine = (pending.of(queue), tasks.c.lane == lane)
     return by_index(sa.select(tasks.c.claim_rank).where(*mine).order_by(tasks.c.claim_rank).limit(1), pending.index)
@@ -196,6 +196,6 @@ def _queues_with_limited_tasks(kind: str, lanes: Lanes) -> sa.Select[Any]:
     return sa.select(listed.c.queue).where(sa.or_(keyed, sa.and_(is_limited(listed.c.queue), unkeyed)))
 
 
-def _has_pending(pending: PendingKind, queue: sa.ColumnElement[str], lanes: Lanes) -> sa.Exists:
+def _has_pending(pending: TaskKind, queue: sa.ColumnElement[str], lanes: Lanes) -> sa.Exists:
     mine = sa.or_(*(tasks.c.lane == sa.literal_column(str(lane)) for lane in lanes))
     return sa.exists(by_index(sa.select(tasks.c.id).where(pending.of(queue), mine), pending.index))

@@ -19,7 +19,7 @@ from peerd.store.schema.tables import CLAIM_ORDER, limits, queues, tasks
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list, run_union
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import MAX_QUEUES, LaneRanks, head_of_lane, is_on_duty, is_paused
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index
 from peerd.store.tasks.rows import batches
 
 FEW_QUEUES: Final = 16
@@ -155,7 +155,7 @@ def _state() -> CompiledStatement:
 
 
 def _least(
-    kind: str, value: sa.Column[int], pending: PendingKind, *conditions: Any, lane: Any = _NOTHING
+    kind: str, value: sa.Column[int], pending: TaskKind, *conditions: Any, lane: Any = _NOTHING
 ) -> CompiledStatement:
     """The least value of the next column of an index: it is looked up while the statement is planned."""
     least = _row(kind, _QUEUE, lane, sa.func.min(value)).where(pending.of(_QUEUE), *conditions)

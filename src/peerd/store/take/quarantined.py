@@ -21,11 +21,11 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.limits import LimitCapacity
 from peerd.store.schema.lanes import quarantined_lanes
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, nodes, processes, tasks
+from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import is_on_duty, is_open, is_startable
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, by_index
+from peerd.store.tasks.conditions import PENDING_KINDS
 
 MAX_TASKS_CHECKED: Final = 64
 """Tasks of each lane of each queue that are read."""
@@ -55,11 +55,10 @@ def _quarantined_ids(serves: tuple[str, ...], lane: int) -> sa.Select[int]:
     """The first ids of a lane of these queues, of tasks with and without keys."""
     heads = []
     for queue in serves:
-        for kind, order in ((PENDING_WITHOUT_KEY, CLAIM_ORDER), (PENDING_WITH_KEY, KEYED_CLAIM_ORDER)):
-            found = sa.select(tasks.c.id).where(
-                kind.of(queue), tasks.c.lane == lane, is_startable(), is_on_duty(), is_open(queue)
-            )
-            heads.append(sa.select(by_index(found, kind.index).order_by(*order).limit(MAX_TASKS_CHECKED).subquery()))
+        for kind in PENDING_KINDS:
+            first = kind.first(queue, tasks.c.id, limit=MAX_TASKS_CHECKED)
+            takeable = first.where(tasks.c.lane == lane, is_startable(), is_on_duty(), is_open(queue))
+            heads.append(sa.select(takeable.subquery()))
     return sa.select(sa.union_all(*heads).subquery().c.id)
 
 

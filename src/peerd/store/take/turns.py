@@ -27,7 +27,7 @@ from peerd.store.schema.tables import CLAIM_ORDER, tasks, turns
 from peerd.store.statements import CompiledStatement
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import is_on_duty, is_open, is_startable
-from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, PendingKind, by_index
+from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index
 from peerd.store.tasks.rows import BATCH, lock_available
 from peerd.store.upserts import insert_if_absent
 
@@ -293,7 +293,7 @@ class KeyRoundRobin:
         return [row for row in rows if row[-1] in available]
 
 
-def _select_pending(kind: PendingKind, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
+def _select_pending(kind: TaskKind, *columns: sa.ColumnElement[Any]) -> sa.Select[Any]:
     queue, lane = sa.bindparam("queue", type_=sa.String()), sa.bindparam("lane", type_=sa.Integer())
     return by_index(sa.select(*columns).where(kind.of(queue), tasks.c.lane == lane), kind.index)
 

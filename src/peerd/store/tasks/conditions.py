@@ -6,7 +6,6 @@ index holds all rows; there generated columns stand for the conditions, null in 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -15,8 +14,12 @@ from sqlalchemy.sql import expression
 from sqlalchemy.sql.visitors import InternalTraversal
 
 from peerd.domain.lifecycle import Status
-from peerd.store.schema.tables import ASIDE, ASIDE_ORDER, DUE, tasks
+from peerd.store.schema.tables import ASIDE, ASIDE_ORDER, CLAIM_ORDER, DUE, KEYED_CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL
+
+NO_NAME: Final[sa.ColumnElement[str]] = sa.literal_column("''", sa.Text())
+"""Before the name of any queue."""
+ONE: Final[sa.ColumnElement[int]] = sa.literal_column("1", sa.Integer())
 
 
 def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
@@ -57,64 +60,6 @@ def _compile(element: _by_database, compiler: Any, **options: Any) -> str:
     return f"({text})" if isinstance(chosen, sa.BooleanClauseList) else str(text)
 
 
-class PendingKind:
-    """One of the two kinds of pending tasks, and the index by which they are found.
-
-    Args:
-        index: its name.
-        on_mysql: the column that holds the queue in rows of this kind, and nothing in others.
-        elsewhere: the condition of this kind.
-    """
-
-    def __init__(self, index: str, on_mysql: sa.Column[Any], elsewhere: sa.ColumnElement[bool]) -> None:
-        self.index = index
-        self._on_mysql = on_mysql
-        self._elsewhere = sa.and_(status_is(Status.PENDING), elsewhere)
-        self.queue = _by_database(on_mysql=on_mysql, elsewhere=tasks.c.queue)
-        """The queue of such a task."""
-
-    def where(self, test: Callable[[sa.ColumnElement[str]], sa.ColumnElement[bool]]) -> sa.ColumnElement[bool]:
-        """That a task is of this kind, and its queue meets a test."""
-        elsewhere = sa.and_(self._elsewhere, test(tasks.c.queue))
-        return _by_database(on_mysql=test(self._on_mysql), elsewhere=elsewhere)
-
-    def of(self, queue: str | sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """That a task is of this kind, in this queue."""
-        return self.where(lambda column: column == queue)
-
-
-PENDING_WITHOUT_KEY: Final = PendingKind("tasks_claim", tasks.c.claim_queue, tasks.c.limit_key.is_(None))
-PENDING_WITH_KEY: Final = PendingKind("tasks_turns", tasks.c.turn_queue, tasks.c.limit_key.is_not(None))
-
-
-def is_working() -> sa.ColumnElement[bool]:
-    """It is working: by `tasks_claim` on MySQL, by `tasks_working` elsewhere."""
-    return _by_database(on_mysql=tasks.c.claim_queue == sa.literal_column("''"), elsewhere=status_is(Status.WORKING))
-
-
-def is_waiting_as(status: Status) -> sa.ColumnElement[bool]:
-    """It is scheduled or a failure, and waits for its time: by `tasks_due`."""
-    elsewhere = sa.and_(sa.text(DUE), status_is(status))
-    return _by_database(on_mysql=tasks.c.waiting_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
-
-
-def is_aside(status: Status, queue: sa.ColumnElement[str] | None = None) -> sa.ColumnElement[bool]:
-    """It is scheduled, a failure, waiting or buried, in a queue or in any: by `tasks_aside`."""
-    prefix: sa.ColumnElement[str] = sa.literal_column(f"'{status} '", sa.Text())
-    elsewhere = sa.and_(status_is(status), sa.text(ASIDE))  # in this order: by the second alone, SQLite would sort
-    if queue is None:
-        after: sa.ColumnElement[str] = sa.literal_column(f"'{status}!'", sa.Text())
-        on_mysql = sa.and_(tasks.c.aside_queue > prefix, tasks.c.aside_queue < after)
-        return _by_database(on_mysql=on_mysql, elsewhere=elsewhere)
-    on_mysql = tasks.c.aside_queue == sa.func.concat(prefix, queue)
-    return _by_database(on_mysql=on_mysql, elsewhere=sa.and_(elsewhere, tasks.c.queue == queue))
-
-
-def aside_order() -> tuple[sa.ColumnElement[Any], ...]:
-    """The order of `tasks_aside` within one status of one queue."""
-    return (_nulls_first(tasks.c.buried_order), *ASIDE_ORDER[1:])
-
-
 class _nulls_first(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an expression
     """A column to order by, nulls first on every database."""
 
@@ -130,6 +75,93 @@ class _nulls_first(expression.ColumnElement[Any]):  # noqa: N801 - it reads as a
 def _compile_nulls_first(element: _nulls_first, compiler: Any, **options: Any) -> str:
     text = str(compiler.process(element.column, **options))
     return f"{text} NULLS FIRST" if compiler.dialect.name == "postgresql" else text
+
+
+class TaskKind:
+    """A kind of unfinished tasks that an index holds by their queue: pending ones, or those set aside in a status.
+
+    Args:
+        status: of such a task.
+        index: its name.
+        order: the columns behind the queue by which it is ordered.
+        key: the column of MySQL that holds the queue in rows of this kind, behind a prefix.
+        condition: of this kind, elsewhere, beside the status.
+        prefix: '' where the column holds the queue alone.
+    """
+
+    def __init__(
+        self,
+        status: Status,
+        index: str,
+        order: tuple[sa.ColumnElement[Any], ...],
+        key: sa.Column[Any],
+        condition: sa.ColumnElement[bool] | sa.TextClause,
+        prefix: str = "",
+    ) -> None:
+        self.status = status
+        self.index = index
+        self.order = order
+        self._key = key
+        self._elsewhere = sa.and_(status_is(status), condition)  # by the second alone, SQLite would sort tasks aside
+        self._prefix = prefix
+        name = sa.func.substr(key, len(prefix) + 1, type_=sa.Text()) if prefix else key
+        self.queue = _by_database(on_mysql=name, elsewhere=tasks.c.queue)
+        """The queue of such a task."""
+
+    def of(self, queue: str | sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+        """That a task is of this kind, in this queue."""
+        elsewhere = sa.and_(self._elsewhere, tasks.c.queue == queue)
+        return _by_database(on_mysql=self._key == self._prefixed(queue), elsewhere=elsewhere)
+
+    def behind(self, queue: sa.ColumnElement[str] = NO_NAME) -> sa.ColumnElement[bool]:
+        """That a task is of this kind, in a queue whose name is behind this one; by default, in any queue."""
+        on_mysql: sa.ColumnElement[bool] = self._key > self._prefixed(queue)
+        if self._prefix:
+            on_mysql = sa.and_(on_mysql, self._key < sa.literal_column(f"'{self._prefix[:-1]}!'", sa.Text()))
+        return _by_database(on_mysql=on_mysql, elsewhere=sa.and_(self._elsewhere, tasks.c.queue > queue))
+
+    def first(self, queue: str | sa.ColumnElement[str], *columns: Any, limit: Any = ONE) -> sa.Select[Any]:
+        """Columns of the first such tasks of a queue.
+
+        In the order of the index: without an order, PostgreSQL may scan the table for the first rows.
+        """
+        found = sa.select(*columns).where(self.of(queue)).order_by(*self.order).limit(limit)
+        return by_index(found, self.index)
+
+    def first_queue(self, after: sa.ColumnElement[str] = NO_NAME) -> sa.Select[Any]:
+        """The first queue behind a name that has such tasks: a step in the index, however many tasks there are."""
+        in_index = _by_database(on_mysql=self._key, elsewhere=tasks.c.queue)
+        return by_index(sa.select(self.queue).where(self.behind(after)).order_by(in_index), self.index).limit(ONE)
+
+    def _prefixed(self, queue: Any) -> Any:
+        return sa.func.concat(sa.literal_column(f"'{self._prefix}'", sa.Text()), queue) if self._prefix else queue
+
+
+PENDING_WITHOUT_KEY: Final = TaskKind(
+    Status.PENDING, "tasks_claim", (tasks.c.lane, *CLAIM_ORDER), tasks.c.claim_queue, tasks.c.limit_key.is_(None)
+)
+PENDING_WITH_KEY: Final = TaskKind(
+    Status.PENDING, "tasks_turns", KEYED_CLAIM_ORDER, tasks.c.turn_queue, tasks.c.limit_key.is_not(None)
+)
+PENDING_KINDS: Final = (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)
+_ORDER_ASIDE: Final = (_nulls_first(tasks.c.buried_order), *ASIDE_ORDER[1:])
+ASIDE_KINDS: Final = {
+    status: TaskKind(status, "tasks_aside", _ORDER_ASIDE, tasks.c.aside_queue, sa.text(ASIDE), prefix=f"{status} ")
+    for status in (Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
+}
+UNFINISHED_KINDS: Final = (*PENDING_KINDS, *ASIDE_KINDS.values())
+"""All but the working tasks."""
+
+
+def is_working() -> sa.ColumnElement[bool]:
+    """It is working: by `tasks_claim` on MySQL, by `tasks_working` elsewhere."""
+    return _by_database(on_mysql=tasks.c.claim_queue == sa.literal_column("''"), elsewhere=status_is(Status.WORKING))
+
+
+def is_waiting_as(status: Status) -> sa.ColumnElement[bool]:
+    """It is scheduled or a failure, and waits for its time: by `tasks_due`."""
+    elsewhere = sa.and_(sa.text(DUE), status_is(status))
+    return _by_database(on_mysql=tasks.c.waiting_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 
 
 def is_pending_too_early(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

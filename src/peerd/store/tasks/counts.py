@@ -1,12 +1,14 @@
-"""Counts of tasks that cost the same in a table of any size: each one ends at a limit, and says so.
+"""Counts of tasks that cost the same in a table of any size, and the queues that have unfinished ones.
 
-Unfinished tasks of a queue are counted in the indexes that have them by their queue. Ended ones are in an index by the
-time of their end only, so the latest of each status are read, and divided among their queues.
+Each count ends at a limit, and says so. Unfinished tasks of a queue are counted in the indexes that have them by their
+queue. Ended ones are in an index by the time of their end only, so the latest of each status are read, and divided
+among their queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -17,26 +19,29 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import TaskNotRunning
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.schema.tables import nodes, processes, tasks
-from peerd.store.schema.types import now
+from peerd.store.schema.tables import ASIDE, nodes, processes, tasks
+from peerd.store.schema.types import MYSQL, now
+from peerd.store.statements import CompiledStatement, DriverConnection
 from peerd.store.tasks.conditions import (
-    PENDING_WITH_KEY,
+    ASIDE_KINDS,
+    ONE,
+    PENDING_KINDS,
     PENDING_WITHOUT_KEY,
-    aside_order,
+    UNFINISHED_KINDS,
+    TaskKind,
     by_index,
-    is_aside,
     is_closing_as,
     is_working,
 )
-from peerd.store.tasks.pages import Values, entries_behind, get_task, pending_section
-from peerd.store.tasks.rows import BATCH
+from peerd.store.tasks.pages import Values, entries_behind, get_task, section_of
+from peerd.store.tasks.rows import batches
 
 MOST_COUNTED: Final = 10_000
 """Tasks of one queue and status that are counted; and ended tasks of one status, in all queues."""
 MOST_JUMPS: Final = 50
 """Combinations of priority, failures, node and limit key among which the oldest pending task is searched for."""
-KINDS: Final = (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)
-ASIDE: Final = (Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
+QUEUES_AT_ONCE: Final = 200
+"""Steps through an index in one statement."""
 
 
 class TaskCounts(msgspec.Struct, frozen=True):
@@ -54,12 +59,11 @@ class TaskCounts(msgspec.Struct, frozen=True):
 def count_unfinished(connection: Connection, queue: str, most: int = MOST_COUNTED) -> TaskCounts:
     """The tasks of a queue that have not ended, without those that are working."""
     row = connection.execute(_unfinished_statement(), {"queue": queue, "most": most}).one()
-    with_key, without_key, *aside = map(int, row)
-    counts = dict(zip((Status.PENDING, *ASIDE), (with_key + without_key, *aside), strict=True))
-    reached = {status for status, count in zip(ASIDE, aside, strict=True) if count >= most}
-    if max(with_key, without_key) >= most:
-        reached.add(Status.PENDING)
-    return TaskCounts({status: count for status, count in counts.items() if count}, frozenset(reached))
+    by_kind = list(zip(UNFINISHED_KINDS, row, strict=True))
+    counts: Counter[Status] = Counter()
+    for kind, count in by_kind:
+        counts[kind.status] += int(count)
+    return TaskCounts(dict(+counts), frozenset(kind.status for kind, count in by_kind if count >= most))
 
 
 def count_working(connection: Connection) -> dict[str, tuple[int, int]]:
@@ -88,8 +92,8 @@ def oldest_pending(connection: Connection, queue: str) -> datetime | None:
     """
     heads: list[datetime] = []
     moment = connection.execute(sa.select(now())).scalar_one()
-    for kind in KINDS:
-        section = pending_section(kind, queue)
+    for kind in PENDING_KINDS:
+        section = section_of(kind, queue)
         prefix: Values = ()
         for _ in range(MOST_JUMPS):
             found = entries_behind(connection, section, prefix, 1)
@@ -104,15 +108,8 @@ def oldest_pending(connection: Connection, queue: str) -> datetime | None:
 @lru_cache(maxsize=1)
 def _unfinished_statement() -> sa.Select[Any]:
     queue, most = sa.bindparam("queue", type_=sa.Text()), sa.bindparam("most", type_=sa.Integer())
-    one: sa.Label[int] = sa.literal_column("1", sa.Integer()).label("one")
-    # Ordered as their index, they are read by it: without an order, PostgreSQL may scan the table for the first rows.
-    parts = [
-        by_index(sa.select(one).where(kind.of(queue)).order_by(*pending_section(kind, "").order), kind.index)
-        for kind in KINDS
-    ]
-    aside = [sa.select(one).where(is_aside(status, queue)).order_by(*aside_order()) for status in ASIDE]
-    parts += [by_index(part, "tasks_aside") for part in aside]
-    counts = [sa.select(sa.func.count()).select_from(part.limit(most).subquery()).scalar_subquery() for part in parts]
+    parts = [kind.first(queue, ONE.label("one"), limit=most) for kind in UNFINISHED_KINDS]
+    counts = [sa.select(sa.func.count()).select_from(part.subquery()).scalar_subquery() for part in parts]
     return sa.select(*(count.label(f"count_{place}") for place, count in enumerate(counts)))
 
 
@@ -122,13 +119,90 @@ def _unfinished_statement() -> sa.Select[Any]:
 def unfinished_among(connection: Connection, task_ids: Collection[int]) -> set[int]:
     """Those of the tasks that have not ended; one whose row was purged has."""
     found: set[int] = set()
-    ids = sorted(task_ids)
-    for first in range(0, len(ids), BATCH):
-        statement = sa.select(tasks.c.id).where(
-            tasks.c.id.in_(ids[first : first + BATCH]), tasks.c.status.not_in([str(status) for status in FINISHED])
-        )
-        found |= set(connection.execute(statement).scalars())
+    has_not_ended = tasks.c.status.not_in([str(status) for status in FINISHED])
+    for ids in batches(sorted(task_ids)):
+        found |= set(connection.execute(sa.select(tasks.c.id).where(tasks.c.id.in_(ids), has_not_ended)).scalars())
     return found
+
+
+# ---------------------------------------------------------------- names of queues
+
+
+def unfinished_queues(connection: Connection) -> set[str]:
+    """The queues that have pending tasks or tasks aside.
+
+    They are found by steps through indexes, one for each queue and status, however many tasks there are.
+    """
+    return {name for _, names in queues_by_kind(connection) for name in names}
+
+
+def queues_by_kind(connection: Connection) -> Iterator[tuple[TaskKind, list[str]]]:
+    """The kinds of unfinished tasks, with the queues that have such tasks, or may have.
+
+    Where `tasks_aside` begins with the queue, the queues of one status could be found only by reading what is aside in
+    all the others: there the queues with anything aside are found once, for all statuses.
+    """
+    for kind in PENDING_KINDS:
+        yield kind, queues_of(connection, kind)
+    begins_with_status = connection.dialect.name in MYSQL
+    aside = [] if begins_with_status else queues_of(connection, None)
+    for kind in ASIDE_KINDS.values():
+        yield kind, queues_of(connection, kind) if begins_with_status else aside
+
+
+def queues_of(connection: Connection, kind: TaskKind | None) -> list[str]:
+    """The queues of tasks of a kind, by name.
+
+    None stands for all that are aside, which MySQL's index has not together.
+    """
+    direct, names, last = DriverConnection(connection), list[str](), ""
+    if connection.dialect.name in MYSQL:
+        assert kind is not None
+        while len(names) < QUEUES_AT_ONCE:
+            step = _next_queue_on_mysql(kind).run(direct, after=last).all()
+            if not step:
+                return names
+            last = str(step[0][0])
+            names.append(last)
+        return names + [row[0] for row in _distinct_queues(kind).run(direct, after=last).all()]
+    while True:
+        found = [row[0] for row in _next_queues(kind).run(direct, after=last, most=QUEUES_AT_ONCE).all()]
+        names += [name for name in found if name is not None]
+        if len(found) < QUEUES_AT_ONCE or found[-1] is None:
+            return names
+        last = found[-1]
+
+
+_AFTER: Final = sa.bindparam("after", type_=sa.Text())
+
+
+@lru_cache(maxsize=8)
+def _next_queues(kind: TaskKind | None) -> CompiledStatement:
+    """A step in the index for each: the first name after the one before."""
+    steps = sa.select(_first_queue(kind, _AFTER).label("queue"), ONE.label("step")).cte("steps", recursive=True)
+    further = sa.select(_first_queue(kind, steps.c.queue), steps.c.step + ONE)
+    going_on = (steps.c.queue.is_not(None), steps.c.step < sa.bindparam("most", type_=sa.Integer()))
+    walked = steps.union_all(further.where(*going_on))
+    return CompiledStatement(sa.select(walked.c.queue).order_by(walked.c.step))
+
+
+def _first_queue(kind: TaskKind | None, after: sa.ColumnElement[str]) -> sa.ScalarSelect[Any]:
+    if kind is not None:
+        return kind.first_queue(after).scalar_subquery()
+    aside = sa.select(tasks.c.queue).where(sa.text(ASIDE), tasks.c.queue > after)
+    return aside.order_by(tasks.c.queue).limit(ONE).scalar_subquery()
+
+
+@lru_cache(maxsize=8)
+def _next_queue_on_mysql(kind: TaskKind) -> CompiledStatement:
+    """A step in the index: MySQL cannot search by a name that the same statement has found."""
+    return CompiledStatement(kind.first_queue(_AFTER))
+
+
+@lru_cache(maxsize=8)
+def _distinct_queues(kind: TaskKind) -> CompiledStatement:
+    """All queues behind one. It reads all their entries, and is for many queues, which have few tasks each."""
+    return CompiledStatement(by_index(sa.select(kind.queue).where(kind.behind(_AFTER)).distinct(), kind.index))
 
 
 # ---------------------------------------------------------------- processes

@@ -36,12 +36,12 @@ from peerd.domain.column_condition import searchable
 from peerd.domain.errors import InvalidFilter, TaskNotFound
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import EARLIEST, LATEST, Attempt, Task
-from peerd.store.schema.tables import CLAIM_ORDER, KEYED_CLAIM_ORDER, attempts, tasks
+from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import Instant
 from peerd.store.tasks.conditions import (
-    PENDING_WITH_KEY,
+    PENDING_KINDS,
     PENDING_WITHOUT_KEY,
-    PendingKind,
+    TaskKind,
     by_index,
     is_closing_as,
     is_waiting_as,
@@ -163,7 +163,7 @@ def sections_of(wanted: TaskConditions) -> list[IndexSection]:
         case Status.SCHEDULED | Status.FAILURE:
             return [IndexSection(is_waiting_as(wanted.status), "tasks_due", (tasks.c.due_at, tasks.c.id))]
         case Status.PENDING if wanted.queue is not None:
-            return [pending_section(kind, wanted.queue) for kind in (PENDING_WITHOUT_KEY, PENDING_WITH_KEY)]
+            return [section_of(kind, wanted.queue) for kind in PENDING_KINDS]
         case Status.WORKING:
             order = (tasks.c.created_at, tasks.c.id)  # in no index, so that the small one of working tasks is used
             return [IndexSection(is_working(), PENDING_WITHOUT_KEY.index, order, descending=True)]
@@ -253,7 +253,7 @@ def decode_place(text: str, wanted: TaskConditions, sections: Sequence[IndexSect
     return EntryPlace(cursor.section, tuple(values))
 
 
-def _column_value(column: sa.Column[Any], value: int | str) -> Any:
+def _column_value(column: sa.ColumnElement[Any], value: int | str) -> Any:
     """The value of a column; raises ValueError for what it cannot hold."""
     if isinstance(column.type, sa.Integer):
         if not isinstance(value, int) or not -(2**63) <= value < 2**63:
@@ -323,14 +323,13 @@ class IndexSection(msgspec.Struct, frozen=True):
 
     condition: sa.ColumnElement[bool] | None
     index: str
-    order: tuple[sa.Column[Any], ...]
+    order: tuple[sa.ColumnElement[Any], ...]
     descending: bool = False
 
 
-def pending_section(kind: PendingKind, queue: str) -> IndexSection:
-    """The pending tasks of a queue and a kind, as claims take them: those for one node behind those for any."""
-    order = KEYED_CLAIM_ORDER if kind is PENDING_WITH_KEY else (tasks.c.lane, *CLAIM_ORDER)
-    return IndexSection(kind.of(queue), kind.index, order)
+def section_of(kind: TaskKind, queue: str) -> IndexSection:
+    """The tasks of a queue and a kind; pending ones as claims take them: those for one node behind those for any."""
+    return IndexSection(kind.of(queue), kind.index, kind.order)
 
 
 def entries_behind(
