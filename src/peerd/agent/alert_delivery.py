@@ -6,14 +6,14 @@ Each hook has its own rate limit, queue and retries, and delays no other. It rai
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,7 +31,6 @@ from peerd.shell import ProcessShell
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
-    from smtplib import SMTP
 
 
 MAX_QUEUED: Final = 100
@@ -154,7 +153,7 @@ class AlertDelivery:
         for number in range(1, MAX_TRIES + 1):
             pause = exponential_backoff(number, base=FIRST_PAUSE) if number < MAX_TRIES else None
             try:
-                await self.hook.send(alert)
+                await self.hook(alert)
                 return
             except Exception as error:  # noqa: BLE001 - a server or a program may cause any error
                 text = describe_exception(error)
@@ -179,138 +178,117 @@ class AlertHookFailed(PeerdError):
     """A hook did not take an alert; the text says why."""
 
 
-class AlertHook(Protocol):
-    """Sends alerts."""
-
-    async def send(self, alert: Alert) -> None:
-        """Send one; any exception means that it was not sent."""
-        ...
+AlertHook = Callable[[Alert], Awaitable[None]]
+"""Sends an alert; any exception means that it was not sent."""
 
 
 def make_hook(settings: AlertSettings, folder: Path, events: EventBus) -> AlertHook:
     """The hook of a section [alerts.NAME]; commands are started in the folder, which is the project's."""
     if settings.webhook is not None:
-        return Webhook(settings.webhook)
+        return partial(post_alert, settings.webhook)
     if settings.mail is not None:
-        return MailHook(settings.mail)
+        return partial(mail_alert, settings.mail)
     if settings.command is not None:
-        return CommandHook(settings.command, folder)
-    return LogHook(events)
+        return partial(run_alert_command, settings.command, folder)
+    return partial(log_alert, events)
 
 
-class LogHook:
-    """A line of the agent's log."""
-
-    def __init__(self, events: EventBus) -> None:
-        self._events = events
-
-    async def send(self, alert: Alert) -> None:
-        self._events.emit(alert_raised(alert.alert, alert.sentence, alert.slot))
+async def log_alert(events: EventBus, alert: Alert) -> None:
+    """Write a line into the agent's log."""
+    events.emit(alert_raised(alert.alert, alert.sentence, alert.slot))
 
 
-class Webhook:
-    """A POST of the alert as JSON, whose `text` chat programs show. The URL may hold a secret, and is never shown."""
+async def post_alert(url: str, alert: Alert) -> None:
+    """Post the alert as JSON, whose `text` chat programs show; any answer but 2xx is a failure.
 
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    async def send(self, alert: Alert) -> None:
-        """Post it; any answer but 2xx is a failure."""
-        await asyncio.to_thread(self._post, alert_json(alert))
-
-    def _post(self, body: bytes) -> None:
-        import urllib.error  # noqa: PLC0415 - few agents send web requests
-        import urllib.request  # noqa: PLC0415
-
-        request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
-            self._url, body, {"Content-Type": "application/json", "User-Agent": "peerd"}
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=RESPONSE_WITHIN) as response:  # noqa: S310 - as above
-                response.read(4096)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise AlertHookFailed(f"the server answered {error.code} {error.reason}") from None
+    The URL may hold a secret, and is never shown.
+    """
+    await asyncio.to_thread(_post, url, alert_json(alert))
 
 
-class MailHook:
-    """A mail. The password file is read each time that one is sent."""
+def _post(url: str, body: bytes) -> None:
+    import urllib.error  # noqa: PLC0415 - few agents send web requests
+    import urllib.request  # noqa: PLC0415
 
-    def __init__(self, settings: MailSettings) -> None:
-        self._settings = settings
-
-    async def send(self, alert: Alert) -> None:
-        """Hand it to the mail server."""
-        await asyncio.to_thread(self._send, self._message(alert))
-
-    def _message(self, alert: Alert) -> EmailMessage:
-        from email.message import EmailMessage  # noqa: PLC0415 - few agents send mails
-
-        message = EmailMessage()
-        first_line = " ".join(alert.text.split())
-        message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:MAX_SUBJECT_CHARACTERS]
-        message["From"] = self._settings.sender
-        message["To"] = ", ".join(self._settings.to)
-        lines = [alert.sentence, "", f"node: {alert.node}", f"at: {alert.at.isoformat()}"]
-        if alert.slot:
-            lines.append(f"process: {alert.slot} ({alert.pid})" if alert.pid else f"process: {alert.slot}")
-        message.set_content("\n".join(lines) + "\n")
-        return message
-
-    def _send(self, message: EmailMessage) -> None:
-        import ssl  # noqa: PLC0415 - few agents send mails
-
-        settings = self._settings
-        with self._connect() as server:
-            if settings.tls == "starttls":
-                server.starttls(context=ssl.create_default_context())
-            if settings.user is not None:
-                file = settings.password_file
-                server.login(settings.user, file.read_text(encoding="utf-8").rstrip("\r\n") if file else "")
-            server.send_message(message)
-
-    def _connect(self) -> SMTP:
-        import smtplib  # noqa: PLC0415 - few agents send mails
-        import ssl  # noqa: PLC0415
-
-        host, port = self._settings.host_and_port
-        if self._settings.tls == "tls":
-            return smtplib.SMTP_SSL(host, port, timeout=RESPONSE_WITHIN, context=ssl.create_default_context())
-        return smtplib.SMTP(host, port, timeout=RESPONSE_WITHIN)
+    request = urllib.request.Request(  # noqa: S310 - the settings allow http and https only
+        url, body, {"Content-Type": "application/json", "User-Agent": "peerd"}
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=RESPONSE_WITHIN) as response:  # noqa: S310 - as above
+            response.read(4096)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise AlertHookFailed(f"the server answered {error.code} {error.reason}") from None
 
 
-@dataclass(eq=False)
-class CommandHook:
-    """Any program, with the alert as JSON on its standard input."""
+async def mail_alert(settings: MailSettings, alert: Alert) -> None:
+    """Hand a mail to the mail server; the password file is read each time."""
+    await asyncio.to_thread(_send_mail, settings, alert)
 
-    argv: Sequence[str]
-    """The program and its arguments; no shell reads them."""
-    folder: Path
-    """In which it is started."""
 
-    async def send(self, alert: Alert) -> None:
-        """Start it, and wait for its end; any status but 0 is a failure."""
-        process = await asyncio.create_subprocess_exec(
-            *launch_command(self.argv),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=self.folder,
-            env={**os.environ, "PEERD_ALERT": alert.alert},
-        )
-        try:
-            async with asyncio.timeout(COMMAND_WITHIN):
-                _, stderr = await process.communicate(alert_json(alert))
-        except TimeoutError:
-            raise AlertHookFailed(f"{self.argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-        if process.returncode:
-            message = stderr.decode(errors="replace").strip()[-MAX_STDERR_CHARACTERS:]
-            raise AlertHookFailed(f"{self.argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
+def _send_mail(settings: MailSettings, alert: Alert) -> None:
+    import smtplib  # noqa: PLC0415 - few agents send mails
+    import ssl  # noqa: PLC0415
+
+    host, port = settings.host_and_port
+    server = (
+        smtplib.SMTP_SSL(host, port, timeout=RESPONSE_WITHIN, context=ssl.create_default_context())
+        if settings.tls == "tls"
+        else smtplib.SMTP(host, port, timeout=RESPONSE_WITHIN)
+    )
+    with server:
+        if settings.tls == "starttls":
+            server.starttls(context=ssl.create_default_context())
+        if settings.user is not None:
+            file = settings.password_file
+            server.login(settings.user, file.read_text(encoding="utf-8").rstrip("\r\n") if file else "")
+        server.send_message(_mail_of(settings, alert))
+
+
+def _mail_of(settings: MailSettings, alert: Alert) -> EmailMessage:
+    from email.message import EmailMessage  # noqa: PLC0415 - few agents send mails
+
+    message = EmailMessage()
+    first_line = " ".join(alert.text.split())
+    message["Subject"] = f"[peerd {alert.node}] {alert.alert}: {first_line}"[:MAX_SUBJECT_CHARACTERS]
+    message["From"] = settings.sender
+    message["To"] = ", ".join(settings.to)
+    lines = [alert.sentence, "", f"node: {alert.node}", f"at: {alert.at.isoformat()}"]
+    if alert.slot:
+        lines.append(f"process: {alert.slot} ({alert.pid})" if alert.pid else f"process: {alert.slot}")
+    message.set_content("\n".join(lines) + "\n")
+    return message
+
+
+async def run_alert_command(argv: Sequence[str], folder: Path, alert: Alert) -> None:
+    """Start a program in a folder, with the alert as JSON on its standard input; any status but 0 is a failure.
+
+    Args:
+        argv: the program and its arguments; no shell reads them.
+        folder: where it is started.
+        alert: what it gets.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *launch_command(argv),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=folder,
+        env={**os.environ, "PEERD_ALERT": alert.alert},
+    )
+    try:
+        async with asyncio.timeout(COMMAND_WITHIN):
+            _, stderr = await process.communicate(alert_json(alert))
+    except TimeoutError:
+        raise AlertHookFailed(f"{argv[0]} took more than {COMMAND_WITHIN:g} s, and was killed") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        message = stderr.decode(errors="replace").strip()[-MAX_STDERR_CHARACTERS:]
+        raise AlertHookFailed(f"{argv[0]} ended with status {process.returncode}: {message}".rstrip(": "))
 
 
 def alert_json(alert: Alert) -> bytes:

@@ -1,8 +1,8 @@
 """The agent's side of the doorbell: receives the rings for its node and wakes the node's worker processes.
 
-Rings arrive at the `UdpListener` or `PostgresqlListener` and pass the `RingDispatcher`. Workers are woken by their
-wake-up sockets, or by a message where a process has none. The agent also pings its own doorbell (`DoorbellHealth`),
-stages the tasks that fall due (`DueTaskStager`), and passes on messages for all nodes.
+Rings arrive at the `UdpListener` or `PostgresqlListener`. Workers are woken by their wake-up sockets, or by a message
+where a process has none. The agent also pings its own doorbell (`DoorbellHealth`), stages the tasks that fall due
+(`DueTaskStager`), and passes on messages for all nodes.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ class DoorbellSubsystem(Subsystem):
         self._wake_up_sender = WakeUpSender(self.node.run_directory)
         self._cluster_clock = ClusterClock()
         self._components: ComponentSupervisor | None = None
+        self._coalescer = Coalescer()
+        self._wake_up_timer: asyncio.TimerHandle | None = None
+        self._last_wake_up = -WAKE_UP_EVERY
+        self.rings_received = 0
+        """Without pings, since the agent began."""
 
     async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         self._link, self._database, self._events = shell.link, shell.database, shell.events
@@ -88,7 +93,7 @@ class DoorbellSubsystem(Subsystem):
         transport = "notify" if self._uses_notify else "datagrams"
         self._health = DoorbellHealth(transport, shell.events, self._send_status_to_workers)
         self._messenger: Messenger = shell.process.messenger
-        self._messenger.on(DOORBELL_ACTION, lambda _: self._health.to_json(self._dispatcher.rings_received))
+        self._messenger.on(DOORBELL_ACTION, lambda _: self._health.to_json(self.rings_received))
         self._messenger.on(BROADCAST_ACTION, self._broadcast_to_cluster)
         self._messenger.on_change(self._send_status_to_workers)
         self._messenger.on_change(self._wake_up_sender.remove_stale)
@@ -100,21 +105,13 @@ class DoorbellSubsystem(Subsystem):
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
         self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
         self._notifier = Notifier(self._database, open_transport=self._open_transport)
-        stager = DueTaskStager(
+        self._stager = DueTaskStager(
             self._threads, node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
-        )
-        self._dispatcher = RingDispatcher(
-            self._wake_workers,
-            stager.receive,
-            self._broadcast_on_node,
-            self._health.receive_ping,
-            self._on_requested,
-            lambda: self.on_schedules(None),
         )
         shell.process.metrics.add_source(self._samples)
         self._components = components
         components.start(COMPONENT_NAMES[0], self._run_notify if self._uses_notify else self._run_udp)
-        components.start(COMPONENT_NAMES[1], stager.run)
+        components.start(COMPONENT_NAMES[1], self._stager.run)
 
     async def stop(self, grace: float) -> None:
         if self._components is None:
@@ -126,7 +123,7 @@ class DoorbellSubsystem(Subsystem):
     def ring(self, ring: Ring) -> None:
         """Ring at all nodes, this one included; called on the agent's event loop. Does nothing before the start."""
         if self._components is not None:
-            self._dispatcher.receive(ring)
+            self.receive_ring(ring)
             self._notifier.ring(ring)
 
     def _examine_check(self, found: NextDue) -> None:
@@ -136,26 +133,53 @@ class DoorbellSubsystem(Subsystem):
         if found.schedules_state is not None:
             self.on_schedules(found.schedules_state)
 
-    def _on_requested(self, node: str) -> None:
-        if node == self._link.node:
-            self.on_request()
-
     def _samples(self) -> Iterable[Sample]:
         """Rings and the state of the doorbell, for the metrics of the node."""
         yield Sample("peerd_doorbell_works", (), 1.0 if self._health.problem is None else 0.0)
-        yield Sample("peerd_rings_received_total", (), self._dispatcher.rings_received)
+        yield Sample("peerd_rings_received_total", (), self.rings_received)
         yield Sample("peerd_rings_sent_total", (), self._notifier.rings_sent)
         for reason, count in self._health.rejected.counts.copy().items():
             yield Sample("peerd_rings_rejected_total", (str(reason),), count)
 
     # ---------------------------------------------------------------- receiving
 
+    def receive_ring(self, ring: Ring) -> None:
+        """Handle a received ring; wake-ups of workers within 5 ms become one."""
+        self.rings_received += not isinstance(ring, Ping)
+        match ring:
+            case Ping(word):
+                self._health.receive_ping(word)
+            case TaskScheduled():
+                self._stager.receive(ring)
+            case Broadcast():
+                self._broadcast_on_node(ring)
+            case NodeRequested(node):
+                if node == self._link.node:
+                    self.on_request()
+            case SchedulesChanged():
+                self.on_schedules(None)
+            case _:
+                self._coalescer.add(ring)
+                if self._wake_up_timer is None:
+                    loop = asyncio.get_running_loop()
+                    pause = self._last_wake_up + WAKE_UP_EVERY - loop.time()
+                    if pause > 0:
+                        self._wake_up_timer = loop.call_later(pause, self._wake_up)
+                    else:
+                        self._wake_up()
+
+    def _wake_up(self) -> None:
+        self._wake_up_timer = None
+        self._last_wake_up = asyncio.get_running_loop().time()
+        for ring in self._coalescer.take():
+            self._wake_workers(ring)
+
     async def _run_notify(self) -> None:
         self._secret = self.cluster.secret
         listener = PostgresqlListener(
             self._database,
             NotificationVerifier(self._secret, self._cluster_clock, self.incarnation),
-            self._dispatcher.receive,
+            self.receive_ring,
             self._health.on_listener_change,
             self._health.rejected,
         )
@@ -175,7 +199,7 @@ class DoorbellSubsystem(Subsystem):
             await asyncio.Event().wait()
             return
         verifier = Verifier(self._secret, self.incarnation, self._cluster_clock)
-        listener = UdpListener(verifier, self._dispatcher.receive, self._health.rejected)
+        listener = UdpListener(verifier, self.receive_ring, self._health.rejected)
         transport = DatagramTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
         try:
             endpoint = await self._open_listener(listener)
@@ -255,57 +279,3 @@ class DoorbellSubsystem(Subsystem):
         if not broadcast.action.startswith(RESERVED_PREFIX):
             with suppress(MessengerFull):
                 self._messenger.broadcast(broadcast.action, broadcast.data)
-
-
-@dataclass(eq=False)
-class RingDispatcher:
-    """Calls the handler of each received ring, on the event loop; wake-ups within 5 ms become one."""
-
-    wake_workers: Callable[[Ring], None]
-    """Handles available tasks and revoked claims."""
-    on_scheduled: Callable[[TaskScheduled], None]
-    """Handles tasks that fall due later."""
-    on_broadcast: Callable[[Broadcast], None]
-    """Handles messages for all nodes."""
-    on_ping: Callable[[str], None]
-    """Handles the agent's own pings."""
-    on_requested: Callable[[str], object]
-    """Handles requests to the node of this name."""
-    on_schedules_changed: Callable[[], object]
-    """Handles changes of the schedules that are in the database."""
-
-    def __post_init__(self) -> None:
-        self._coalescer = Coalescer()
-        self._timer: asyncio.TimerHandle | None = None
-        self._last_wake_up = -WAKE_UP_EVERY
-        self.rings_received = 0
-        """Without pings, since the agent began."""
-
-    def receive(self, ring: Ring) -> None:
-        self.rings_received += not isinstance(ring, Ping)
-        match ring:
-            case Ping(word):
-                self.on_ping(word)
-            case TaskScheduled():
-                self.on_scheduled(ring)
-            case Broadcast():
-                self.on_broadcast(ring)
-            case NodeRequested(node):
-                self.on_requested(node)
-            case SchedulesChanged():
-                self.on_schedules_changed()
-            case _:
-                self._coalescer.add(ring)
-                if self._timer is None:
-                    loop = asyncio.get_running_loop()
-                    pause = self._last_wake_up + WAKE_UP_EVERY - loop.time()
-                    if pause > 0:
-                        self._timer = loop.call_later(pause, self._wake_up)
-                    else:
-                        self._wake_up()
-
-    def _wake_up(self) -> None:
-        self._timer = None
-        self._last_wake_up = asyncio.get_running_loop().time()
-        for ring in self._coalescer.take():
-            self.wake_workers(ring)

@@ -92,12 +92,5 @@ class MetricsSubsystem(Subsystem):
         if not self.is_on:
             raise MetricsSwitchedOff
         self.node.add(self._own_growth.take(self.metrics.samples()), self._pid)
-        after = msgspec.convert(message.data, MetricsRequest).after
-        key = None if after is None else SeriesKey(*after)
-        return msgspec.to_builtins(page_of(self.node.samples(), key))
-
-
-class MetricsRequest(msgspec.Struct):
-    """A request for metrics: the series after which the page begins."""
-
-    after: tuple[str, tuple[str, ...]] | None = None
+        after = msgspec.convert(message.data["after"], SeriesKey | None)
+        return msgspec.to_builtins(page_of(self.node.samples(), after))

@@ -15,13 +15,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, assert_never
 
 import msgspec
 import psutil
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.domain.errors import DatabaseUnavailable, PeerdError, RequestFailed
 from peerd.domain.node_request import (
     MAX_RESULT_BYTES,
     NodeCommand,
@@ -33,7 +34,10 @@ from peerd.domain.node_request import (
 )
 from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task_stack import ProcessUsage, StackAnswer, TaskStack
+from peerd.runtime.messenger import Messenger
 from peerd.runtime.observability.log_messages import node_request_ended
+from peerd.runtime.process.link import Link
+from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
@@ -52,8 +56,7 @@ class NodeRequestReceiver(Subsystem):
     """The requests to a node, in its agent."""
 
     incarnation: str
-    executor: Callable[[ProcessShell], RequestExecutor]
-    """Makes what carries out requests."""
+    send_command: SendCommand
 
     def __post_init__(self) -> None:
         self._wake_event = asyncio.Event()
@@ -65,7 +68,7 @@ class NodeRequestReceiver(Subsystem):
         """Start looking for requests."""
         self._threads = DatabaseThreads(shell.database, threads=1)
         self._events = shell.events
-        self._executor = self.executor(shell)
+        self._executor = RequestExecutor(shell.link, shell.process.messenger, self.send_command)
         self._components = components
         components.start(COMPONENT, self._run)
 
@@ -168,10 +171,9 @@ STACK_TIMEOUT: Final = 8.0
 CPU_INTERVAL: Final = 0.2
 """Seconds over which the processor time of a process is measured."""
 
-SendCommand = Callable[[Mapping[str, object]], dict[str, Any]]
-"""Sends a command to the master and waits for its answer; called in a thread."""
-RequestStack = Callable[[int, Mapping[str, object], float], Awaitable[Any]]
-"""Requests the stack of a task from a process of this node, within so many seconds."""
+SendCommand = Callable[[Path, Mapping[str, object]], dict[str, Any]]
+"""Sends a command to the master of a run directory and waits for its answer, or raises `NodeRequestRefused`; called in
+a thread."""
 Report = Callable[[str], Awaitable[None]]
 """Writes what continues the request if this agent is replaced."""
 
@@ -180,23 +182,13 @@ class NodeRequestRefused(Exception):
     """The node cannot carry out a request; the text says why."""
 
 
-class _ReloadProgress(msgspec.Struct, frozen=True):
-    number: int
-
-
-class _ScaleProgress(msgspec.Struct, frozen=True):
-    kind: str
-    before: int
-    processes: int
-
-
 @dataclass(eq=False)
 class RequestExecutor:
     """Carries out requests."""
 
-    node: str
+    link: Link
+    messenger: Messenger
     send_command: SendCommand
-    request_stack: RequestStack
 
     async def execute(self, command: NodeCommand, progress: str | None, report: Report) -> str:
         """Carry out a command; return its result as JSON.
@@ -223,17 +215,21 @@ class RequestExecutor:
                 assert_never(command)
 
     async def _send(self, command: Mapping[str, object]) -> dict[str, Any]:
-        return await asyncio.to_thread(self.send_command, command)
+        assert self.link.run_directory is not None
+        return await asyncio.to_thread(self.send_command, self.link.run_directory, command)
+
+    async def _begin(self, command: Mapping[str, object], progress: str | None, report: Report) -> dict[str, Any]:
+        """Send a command to the master and report its answer, unless an earlier agent has; return the answer."""
+        if progress is not None:
+            return dict(msgspec.json.decode(progress))
+        begun = await self._send(command)
+        await report(_encode(begun))
+        return begun
 
     async def _reload(self, command: ReloadArguments, progress: str | None, report: Report) -> Mapping[str, Any]:
         deadline = time.monotonic() + command.wait
-        if progress is None:
-            kinds = None if command.kinds is None else list(command.kinds)
-            begun = await self._send({"command": "reload", "kinds": kinds, "config_only": command.config_only})
-            number = int(begun["number"])
-            await report(_encode(_ReloadProgress(number)))
-        else:
-            number = msgspec.json.decode(progress, type=_ReloadProgress).number
+        wanted = {"command": "reload", "kinds": command.kinds, "config_only": command.config_only}
+        number = (await self._begin(wanted, progress, report))["number"]
         while True:
             reloads = (await self._send({"command": "status"}))["reloads"]
             found: Mapping[str, Any] | None = next((one for one in reloads if one["number"] == number), None)
@@ -249,11 +245,8 @@ class RequestExecutor:
 
     async def _scale(self, command: ScaleArguments, progress: str | None, report: Report) -> Mapping[str, Any]:
         deadline = time.monotonic() + command.wait
-        if progress is None:
-            scaled = await self._send({"command": "scale", "kind": command.kind, "processes": command.count})
-            await report(_encode(_ScaleProgress(command.kind, int(scaled["before"]), command.count)))
-        else:
-            scaled = msgspec.to_builtins(msgspec.json.decode(progress, type=_ScaleProgress))
+        wanted = {"command": "scale", "kind": command.kind, "processes": command.count}
+        scaled = await self._begin(wanted, progress, report)
         while True:
             slots = (await self._send({"command": "status"}))["slots"]
             own = [slot for slot in slots if slot["kind"] == command.kind]
@@ -265,17 +258,20 @@ class RequestExecutor:
             await asyncio.sleep(POLL_EVERY)
 
     async def _read_stack(self, command: StackArguments) -> TaskStack:
-        answer = await self.request_stack(command.pid, {"task": command.task_id}, STACK_TIMEOUT)
+        try:
+            data = {"task": command.task_id}
+            answer = await self.messenger.request(command.pid, STACK_ACTION, data, timeout=STACK_TIMEOUT)
+        except RequestFailed as error:
+            raise NodeRequestRefused(error.error) from None
         found = msgspec.convert(answer, StackAnswer)
-        usage = await asyncio.to_thread(_measure_process, found.pid)
         return TaskStack(
             task_id=command.task_id,
-            node=self.node,
+            node=self.link.node,
             slot=found.slot,
             since=found.since,
             calls=found.calls,
             is_cut=found.is_cut,
-            process=usage,
+            process=await asyncio.to_thread(_measure_process, found.pid),
         )
 
 

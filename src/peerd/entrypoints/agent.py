@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -12,19 +13,17 @@ from peerd.agent.alert_recorder import AlertRecorder
 from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell_subsystem import DoorbellSubsystem
 from peerd.agent.metrics import MetricsSubsystem
-from peerd.agent.node_requests import NodeRequestReceiver, NodeRequestRefused, RequestExecutor
+from peerd.agent.node_requests import NodeRequestReceiver, NodeRequestRefused
 from peerd.agent.resource_usage import ResourceMonitor, UsageLimits
 from peerd.agent.service import AgentService
 from peerd.agent.setup import SetupFunction, SetupRunner
 from peerd.config.schedules import schedules_for_node
-from peerd.domain.errors import RequestFailed
 from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.entrypoints.process_parts import ImportStringError, InvalidEntry, ProcessParts, import_object
 from peerd.operate.client import Client
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ErrorHookFailed
-from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
 from peerd.shell import ProcessShell
@@ -40,7 +39,7 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
         events.listen(statistics)
     registry = ScheduleRegistry(schedules_for_node(settings))
     schedules = SchedulesComponent(registry, import_object, incarnation=incarnation, silence=silence)
-    requests = NodeRequestReceiver(incarnation, make_request_executor)
+    requests = NodeRequestReceiver(incarnation, send_to_master)
     doorbell = DoorbellSubsystem(
         settings.node, settings.cluster, incarnation, on_request=requests.wake, on_schedules=schedules.notice_stored
     )
@@ -85,27 +84,14 @@ def load_error_hook_if_possible(parts: ProcessParts) -> ErrorHook | None:
         return None
 
 
-def make_request_executor(shell: ProcessShell) -> RequestExecutor:
-    """What carries out the requests to this node: by its control socket, and by messages to its processes."""
-    link, messenger = shell.link, shell.process.messenger
-    assert link.run_directory is not None
-    run_directory = link.run_directory
+def send_to_master(run_directory: Path, command: Mapping[str, object]) -> dict[str, Any]:
+    """Send a command by the control socket of a node; what carries out the requests to this node calls it."""
+    from peerd.supervision import control_client  # noqa: PLC0415 - few agents get requests
 
-    def send_command(command: Mapping[str, object]) -> dict[str, Any]:
-        from peerd.supervision import control_client  # noqa: PLC0415 - few agents get requests
-
-        try:
-            return control_client.send_command(run_directory, command)
-        except (control_client.CommandRefused, control_client.MasterNotRunning) as error:
-            raise NodeRequestRefused(str(error)) from None
-
-    async def request_stack(pid: int, data: Mapping[str, object], timeout: float) -> Any:  # noqa: ASYNC109 - passed on
-        try:
-            return await messenger.request(pid, STACK_ACTION, data, timeout=timeout)
-        except RequestFailed as error:
-            raise NodeRequestRefused(error.error) from None
-
-    return RequestExecutor(link.node, send_command, request_stack)
+    try:
+        return control_client.send_command(run_directory, command)
+    except (control_client.CommandRefused, control_client.MasterNotRunning) as error:
+        raise NodeRequestRefused(str(error)) from None
 
 
 def find_setup(entry: str) -> SetupFunction:

@@ -17,9 +17,9 @@ from peerd.agent.alert_delivery import (
     AlertDelivery,
     AlertDispatcher,
     AlertHookFailed,
-    CommandHook,
-    Webhook,
     make_hook,
+    post_alert,
+    run_alert_command,
 )
 from peerd.agent.components import ComponentSupervisor
 from peerd.config.parsing import parse_section
@@ -111,7 +111,7 @@ class RecordingHook:
 def deliver(hook: RecordingHook, rate: AlertRate, events: list[e.Event], **more: Any) -> AlertDelivery:
     given: dict[str, Any] = {"kinds": frozenset(AlertKind), "now": asyncio.get_running_loop().time, **more}
     limiter, bus = AlertRateLimiter(rate), e.EventBus(events.append)
-    return AlertDelivery("hook", hook, given["kinds"], limiter, bus, given["now"])
+    return AlertDelivery("hook", hook.send, given["kinds"], limiter, bus, given["now"])
 
 
 def test_no_period_has_more_alerts_than_its_rate() -> None:
@@ -179,12 +179,12 @@ async def test_a_webhook_is_sent_json_that_chat_programs_show_and_fails_with_the
     expected: dict[str, Any] = {"alert": "dead-tasks", "text": "task 17 is dead", "node": "a", "slot": "video-1"}
     async with fake_web_server() as web:
         settings = AlertSettings(webhook=web.url)
-        await make_hook(settings, tmp_path, e.EventBus()).send(alert())
+        await make_hook(settings, tmp_path, e.EventBus())(alert())
         assert web.bodies == [{**expected, "at": "2026-01-01T00:00:00Z", "pid": 17}]
         assert "secret" not in repr(settings)
     async with fake_web_server(503) as web:
         with pytest.raises(AlertHookFailed, match="the server answered 503") as failed:
-            await Webhook(web.url).send(alert())
+            await post_alert(web.url, alert())
         assert "secret" not in str(failed.value)
 
 
@@ -196,20 +196,20 @@ async def test_a_mail_goes_to_all_and_a_command_reads_the_alert(tmp_path: Path) 
             "to": ["ops@studio.example", "boss@studio.example"], "password_file": str(tmp_path / "password"),
         }  # fmt: skip
         hook = make_hook(parse_section(AlertSettings, {"mail": mail}), tmp_path, e.EventBus())
-        await hook.send(alert(text="task 17 is dead:\nno such file"))
+        await hook(alert(text="task 17 is dead:\nno such file"))
         assert server.recipients == mail["to"]
         assert "Subject: [peerd a] dead-tasks: task 17 is dead: no such file" in server.mails[0]
         assert "process: video-1 (17)" in server.mails[0]
         (tmp_path / "password").write_text("wrong")
         with pytest.raises(OSError, match="wrong password"):
-            await hook.send(alert())
-    await CommandHook(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path).send(alert())
+            await hook(alert())
+    await run_alert_command(["sh", "-c", "cat > got; echo $PEERD_ALERT >> got"], tmp_path, alert())
     line, _, kind = (tmp_path / "got").read_text().rpartition("}")
     assert (json.loads(line + "}")["text"], kind) == ("task 17 is dead", "dead-tasks\n")
     with pytest.raises(AlertHookFailed, match="sh ended with status 3: no pager here"):
-        await CommandHook(["sh", "-c", "echo no pager here >&2; exit 3"], tmp_path).send(alert())
+        await run_alert_command(["sh", "-c", "echo no pager here >&2; exit 3"], tmp_path, alert())
     with pytest.raises(AlertHookFailed, match="status 127: there is no program"):
-        await CommandHook(["no-such-pager"], tmp_path).send(alert())
+        await run_alert_command(["no-such-pager"], tmp_path, alert())
 
 
 async def test_the_dispatcher_sends_an_alert_of_the_master_to_each_hook_and_the_last_one_too(tmp_path: Path) -> None:

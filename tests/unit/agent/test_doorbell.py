@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -14,7 +15,7 @@ import pytest
 from sqlalchemy.engine import URL, make_url
 
 from peerd.agent.doorbell_health import MISCONFIGURED_FOR, RejectedRings
-from peerd.agent.doorbell_subsystem import DoorbellSubsystem, RingDispatcher
+from peerd.agent.doorbell_subsystem import DoorbellSubsystem
 from peerd.agent.ring_listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
 from peerd.domain.ring import (
@@ -115,25 +116,38 @@ async def test_a_flood_is_logged_once_and_does_not_block_the_event_loop(sender: 
     assert len(sender.events) == 1
 
 
-async def test_rings_within_a_few_milliseconds_are_forwarded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rings_within_a_few_milliseconds_are_forwarded_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr("peerd.agent.doorbell_subsystem.WAKE_UP_EVERY", 0.5)  # a busy machine needs more than 5 ms
     wake_ups: list[Any] = []
     others: list[Any] = []
-    dispatcher = RingDispatcher(
-        wake_ups.append, others.append, others.append, others.append, others.append, lambda: others.append("schedules")
-    )
-    dispatcher.receive(TasksAvailable(("video",)))
+    schedules, requests = partial(others.append, "schedules"), partial(others.append, "a")
+    node = NodeSettings(run_directory=tmp_path)
+    doorbell = DoorbellSubsystem(node, ClusterSettings(), "life", requests, lambda _: schedules())
+    doorbell._link = Mock(node="a")
+    doorbell._stager, doorbell._health = Mock(receive=others.append), Mock(receive_ping=others.append)
+    monkeypatch.setattr(doorbell, "_wake_workers", wake_ups.append)
+    monkeypatch.setattr(doorbell, "_broadcast_on_node", others.append)
+    doorbell.receive_ring(TasksAvailable(("video",)))
     assert wake_ups == [TasksAvailable(("video",))]  # the first one at once
     for number in range(100):
-        dispatcher.receive(TasksAvailable((f"queue-{number % 2}",)))
-        dispatcher.receive(ClaimRevoked((number % 3,)))
+        doorbell.receive_ring(TasksAvailable((f"queue-{number % 2}",)))
+        doorbell.receive_ring(ClaimRevoked((number % 3,)))
     assert len(wake_ups) == 1
     await eventually_async(lambda: len(wake_ups) > 2)
     assert wake_ups[1:] == [TasksAvailable(("queue-0", "queue-1")), ClaimRevoked((0, 1, 2))]
-    for ring in (TaskScheduled(within=1.0), Broadcast("prices"), Ping("word"), NodeRequested("a"), SchedulesChanged()):
-        dispatcher.receive(ring)
+    for ring in (
+        TaskScheduled(within=1.0),
+        Broadcast("prices"),
+        Ping("word"),
+        NodeRequested("b"),
+        NodeRequested("a"),
+        SchedulesChanged(),
+    ):
+        doorbell.receive_ring(ring)
     assert others == [TaskScheduled(within=1.0), Broadcast("prices"), "word", "a", "schedules"]
-    assert dispatcher.rings_received == 205
+    assert doorbell.rings_received == 206
 
 
 async def test_web_processes_get_rings_of_tasks_by_their_socket_alone(tmp_path: Path) -> None:

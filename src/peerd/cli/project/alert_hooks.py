@@ -21,7 +21,7 @@ async def test_hooks(settings: Settings) -> dict[str, str | None]:
     alert = Alert(alert=AlertKind.TEST.value, text=text, node=settings.node.name, at=datetime.now(UTC))
     hooks = {name: hook for name, hook in settings.alerts.items() if hook.enabled}
     results = await asyncio.gather(
-        *(make_hook(hook, settings.project_directory, events).send(alert) for hook in hooks.values()),
+        *(make_hook(hook, settings.project_directory, events)(alert) for hook in hooks.values()),
         return_exceptions=True,
     )
     errors = [None if result is None else describe_exception(result) for result in results]

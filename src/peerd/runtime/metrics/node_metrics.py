@@ -227,7 +227,7 @@ class MetricsPage(msgspec.Struct):
     """A part of the metrics of a node, since an answer has a largest size; `after` is what the next request gives."""
 
     samples: list[Any]
-    after: tuple[str, tuple[str, ...]] | None = None
+    after: SeriesKey | None = None
 
 
 def page_of(samples: Sequence[Sample], after: SeriesKey | None) -> MetricsPage:
@@ -237,8 +237,7 @@ def page_of(samples: Sequence[Sample], after: SeriesKey | None) -> MetricsPage:
     """
     rest = [sample for sample in samples if after is None or sample.key > after]
     chunk = next(in_chunks(rest), [])
-    last = None if len(chunk) == len(rest) else (rest[len(chunk) - 1].name, rest[len(chunk) - 1].labels)
-    return MetricsPage(chunk, last)
+    return MetricsPage(chunk, None if len(chunk) == len(rest) else rest[len(chunk) - 1].key)
 
 
 class MetricsNotAvailable(PeerdError, RuntimeError):
