@@ -13,6 +13,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -20,7 +21,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning, RowLocked
 from peerd.domain.units import format_duration
 from peerd.runtime.observability.alert_detection import AlertEventListener
-from peerd.runtime.observability.error_reporting import ErrorHook, ErrorKind, ErrorReporter, report_uncaught
+from peerd.runtime.observability.error_reporting import ErrorHook, ErrorKind, ErrorReporter
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
@@ -228,7 +229,7 @@ class ProcessShell:
             link = self.link
             self._error_reporter = ErrorReporter(self._error_hook, self.events, node=link.node, slot=link.slot)
             self.events.listen_with_exceptions(self._error_reporter)
-            report_uncaught(asyncio.get_running_loop(), self._error_reporter)
+            link.on_uncaught = partial(self._error_reporter.report_exception, ErrorKind.UNCAUGHT)
 
     async def _report_end(self, error: Exception) -> None:
         """Report the exception that ends the process, and wait a moment for the hook."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,47 +63,29 @@ def build_node_plan(
 def _plan_kinds(settings: Settings, incarnation: str, *, watch: bool) -> Iterator[dict[str, Any]]:
     plain = serialize_section(settings)
 
-    def payload(kind: str, **sections: Any) -> dict[str, Any]:
-        shared = {name: plain[name] for name in COMMON_SECTIONS if name in plain}
-        return {"kind": kind, "incarnation": incarnation, "settings": {**shared, **sections}}
+    def payload(kind: str, *sections: str, **more: Any) -> dict[str, Any]:
+        own = {name: plain[name] for name in (*COMMON_SECTIONS, *sections) if name in plain}
+        return {"kind": kind, "incarnation": incarnation, "settings": {**own, **more}}
 
-    manager = {name: plain[name] for name in ("manager",) if name in plain}
-    agent = {name: plain[name] for name in ("agent", "alerts", "schedules", "errors") if name in plain}
-    errors = {name: plain[name] for name in ("errors",) if name in plain}
     limits = {name: [one.recycle_memory, one.recycle_cpu] for name, one in settings.commands.items()}
-    access = {name: plain[name] for name in ("access",) if name in plain}
     masks = {"access": {"mask": list(settings.access.mask)}} if settings.access.mask else {}
-    agent_payload = {**payload("agent", **manager, **agent, **masks), "limits_of_commands": limits}
-    yield _plan_kind("agent", "agent", payload=agent_payload, hang_after=60.0)
-    queues = {name: plain[name] for name in ("queues",) if name in plain}
-    series = {name: plain[name] for name in ("statistics",) if name in plain}
-    yield _plan_kind("manager", "manager", payload=payload("manager", **manager, **queues, **series))
+    agent = payload("agent", "manager", "agent", "alerts", "schedules", "errors", **masks)
+    yield _plan_kind("agent", "agent", payload={**agent, "limits_of_commands": limits}, hang_after=60.0)
+    yield _plan_kind("manager", "manager", payload=payload("manager", "manager", "queues", "statistics"))
     if watch:
         agent_runs_code = settings.agent.setup or settings.errors.hook
         running_code = [*settings.workers, *settings.web, *(["agent"] if agent_runs_code else [])]
         yield _plan_kind("watcher", "watcher", payload={**payload("watcher"), "kinds": running_code})
     for name, worker in settings.workers.items():
-        own: dict[str, Any] = {
-            "payload": payload(name, workers={name: plain["workers"][name]}, **series, **errors, **masks),
-            "hang_after": worker.hang_after,
-        }
-        yield _plan_kind(name, "worker", **own, **_common_fields(worker))
+        sections = {"workers": {name: plain["workers"][name]}, **masks}
+        yield _plan_section(name, "worker", worker, payload(name, "statistics", "errors", **sections))
     for name, web in settings.web.items():
-        own = {
-            "payload": payload(name, web={name: plain["web"][name]}, **errors, **access),
-            "hang_after": web.hang_after,
-        }
-        sockets = list(web.bind) if web.enabled else []
-        yield _plan_kind(name, "web", **own, sockets=sockets, **_common_fields(web))
+        sections = {"web": {name: plain["web"][name]}}
+        yield _plan_section(name, "web", web, payload(name, "errors", "access", **sections))
     for name, gateway in settings.gateway.items():
-        own = {
-            "payload": payload(name, gateway={name: plain["gateway"][name]}, **manager, **queues),
-            "hang_after": gateway.hang_after,
-            "drains": True,
-            "drain_timeout": gateway.drain_timeout,
-        }
-        sockets = list(gateway.bind) if gateway.enabled else []
-        yield _plan_kind(name, "gateway", **own, sockets=sockets, **_common_fields(gateway))
+        sections = {"gateway": {name: plain["gateway"][name]}}
+        kind = _plan_section(name, "gateway", gateway, payload(name, "manager", "queues", **sections))
+        yield {**kind, "drains": True, "drain_timeout": gateway.drain_timeout}
     for name, command in settings.commands.items():
         own = {"command": list(command.command), "environment": dict(command.environment)}
         yield {"name": name, "role": "command", **own, **_common_fields(command)}
@@ -121,6 +103,14 @@ def _plan_sockets(settings: Settings) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _plan_kind(name: str, role: str, **more: Any) -> dict[str, Any]:
     return {"name": name, "role": role, "entry": ENTRIES[role], **more}
+
+
+def _plan_section(
+    name: str, role: str, section: WorkerSettings | WebSettings | GatewaySettings, payload: Mapping[str, Any]
+) -> dict[str, Any]:
+    binds = () if isinstance(section, WorkerSettings) or not section.enabled else section.bind
+    own = {"payload": payload, "hang_after": section.hang_after, "sockets": list(binds)}
+    return _plan_kind(name, role, **own, **_common_fields(section))
 
 
 def _common_fields(section: WorkerSettings | WebSettings | GatewaySettings | CommandSettings) -> dict[str, float]:

@@ -8,8 +8,8 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import Final
 
 from peerd.domain.errors import PeerdError
 from peerd.gateway.standalone.database_file import JobFolder, open_folder, open_folder_in_memory
@@ -18,9 +18,6 @@ from peerd.gateway.standalone.start import PROGRAM, Flags, Listeners, ProgramExi
 from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.process import interpreter
 from peerd.store.connection.database import Database
-
-if TYPE_CHECKING:
-    from peerd.config.settings import ManagerSettings
 
 LEVELS: Final = ("warning", "info", "debug")
 """Of the log, by the number of -V."""
@@ -35,7 +32,7 @@ def serve(flags: Flags, listeners: Listeners, was_drained: Callable[[], bool]) -
     Raises:
         ProgramExit: the folder or the file in it cannot be used.
     """
-    events = EventBus(LateLog(LEVELS[min(flags.verbosity, len(LEVELS) - 1)]))
+    events = EventBus(late_log(LEVELS[min(flags.verbosity, len(LEVELS) - 1)]))
     with closing(_open_folder(flags)) as folder:
         server = StandaloneServer(flags, folder, Maintenance(), events)
         interpreter.freeze_and_enable_gc()
@@ -66,23 +63,19 @@ async def _run(server: StandaloneServer, listeners: Listeners, was_drained: Call
     await server.run(listeners.sockets, stop, drain)
 
 
-class LateLog:
+def late_log(level: str) -> EventListener:
     """The log, which is loaded with its first line: most servers never write one, and loading it takes 80 ms."""
 
-    def __init__(self, level: str) -> None:
-        self._level = level
-        self._listener: EventListener | None = None
+    @cache
+    def load() -> EventListener:
+        from peerd.runtime.observability import log_output  # noqa: PLC0415 - see above
 
-    def __call__(self, event: Event) -> None:
-        """Log an event."""
-        if self._listener is None:
-            from peerd.runtime.observability.log_output import (  # noqa: PLC0415 - see above
-                LogEventListener,
-                configure_logging,
-            )
+        return log_output.LogEventListener(log_output.configure_logging(level, "console"))
 
-            self._listener = LogEventListener(configure_logging(self._level, "console"))
-        self._listener(event)
+    def log(event: Event) -> None:
+        load()(event)
+
+    return log
 
 
 class Maintenance:
@@ -93,21 +86,17 @@ class Maintenance:
     def __init__(self) -> None:
         self._next_runs: dict[str, float] = {}
 
-    @cached_property
-    def _settings(self) -> ManagerSettings:
-        from peerd.config.settings import ManagerSettings  # noqa: PLC0415 - see above
-
-        return ManagerSettings()
-
     def __call__(self, database: Database) -> None:
         """Run what is due."""
-        from peerd.manager.chores import CHORES  # noqa: PLC0415 - see above
+        from peerd.config.settings import ManagerSettings  # noqa: PLC0415 - see above
+        from peerd.manager.chores import CHORES  # noqa: PLC0415
         from peerd.store.due import read_due_maintenance  # noqa: PLC0415
 
+        settings = ManagerSettings()
         due, now = database.read(read_due_maintenance), time.monotonic()
         for chore in CHORES:
-            moment = chore.due(due, self._settings)
+            moment = chore.due(due, settings)
             is_due = moment is not None and moment <= due.now and now >= self._next_runs.get(chore.name, now)
             if is_due and chore.name not in STAGING:
-                self._next_runs[chore.name] = now + chore.periods * self._settings.every
-                database.run(chore.run, *chore.arguments(self._settings))
+                self._next_runs[chore.name] = now + chore.periods * settings.every
+                database.run(chore.run, *chore.arguments(settings))

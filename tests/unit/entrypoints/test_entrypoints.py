@@ -11,7 +11,7 @@ from peerd.config.settings import WebSettings, WorkerSettings
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.entrypoints.process_parts import InvalidEntry
-from peerd.entrypoints.standalone import LateLog, Maintenance
+from peerd.entrypoints.standalone import Maintenance, late_log
 from peerd.entrypoints.watcher import WatchedFiles
 from peerd.entrypoints.web import load_app
 from peerd.entrypoints.worker import load_worker
@@ -144,7 +144,7 @@ def test_the_server_does_chores_after_their_period_and_loads_its_log_late(
         assert ("purge_processes" in first, runs) == (True, first), "it is done again only after its period"
         assert database.read(find_task, expired) is None
         assert database.read(get_task, delayed).status is Status.SCHEDULED
-    log = LateLog("warning")
+    log = late_log("warning")
     assert capsys.readouterr().err == ""
     log(accept_failed("no descriptor"))
     assert "no descriptor" in capsys.readouterr().err

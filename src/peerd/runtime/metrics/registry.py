@@ -211,26 +211,29 @@ def _count_rescues(metrics: MetricsRegistry, event: events.TasksRescued) -> None
         metrics.count("peerd_rescued_dead_total", by=event.dead)
 
 
+def _counting(name: str, *labels: str, by: str = "") -> Callable[[MetricsRegistry, Any], None]:
+    """Count an event: fields with the labels, and a field with the number, or with what there are so many of."""
+
+    def count(metrics: MetricsRegistry, event: Event) -> None:
+        number = getattr(event, by) if by else 1
+        given = (str(getattr(event, label)) for label in labels)
+        metrics.count(name, *given, by=len(number) if isinstance(number, tuple) else number)
+
+    return count
+
+
 COUNTED: Final[dict[type[Event], Callable[[MetricsRegistry, Any], None]]] = {
     events.TasksClaimed: _count_claim,
     events.ClaimLost: _count_lost_claim,
-    events.UnknownClaimReleased: lambda metrics, _: metrics.count("peerd_unknown_claims_released_total"),
+    events.UnknownClaimReleased: _counting("peerd_unknown_claims_released_total"),
     events.TasksRescued: _count_rescues,
-    events.ReservationsReleased: lambda metrics, event: metrics.count(
-        "peerd_released_reservations_total", by=len(event.task_ids)
-    ),
-    events.BadCopiesFound: lambda metrics, event: metrics.count(
-        "peerd_storage_bad_copies_total", str(event.disk), event.found_by, by=len(event.files)
-    ),
-    events.ComponentFailed: lambda metrics, event: metrics.count("peerd_component_failures_total", event.component),
-    events.DatabaseOutageStarted: lambda metrics, _: metrics.count("peerd_database_outages_total"),
-    events.DatabaseOutageEnded: lambda metrics, event: metrics.count(
-        "peerd_database_outage_seconds_total", by=event.seconds
-    ),
-    events.ChoreRan: lambda metrics, event: metrics.count("peerd_chore_rows_total", event.chore, by=event.count),
-    events.ScheduleRunEnded: lambda metrics, event: metrics.count(
-        "peerd_schedule_runs_total", event.schedule, event.status
-    ),
+    events.ReservationsReleased: _counting("peerd_released_reservations_total", by="task_ids"),
+    events.BadCopiesFound: _counting("peerd_storage_bad_copies_total", "disk", "found_by", by="files"),
+    events.ComponentFailed: _counting("peerd_component_failures_total", "component"),
+    events.DatabaseOutageStarted: _counting("peerd_database_outages_total"),
+    events.DatabaseOutageEnded: _counting("peerd_database_outage_seconds_total", by="seconds"),
+    events.ChoreRan: _counting("peerd_chore_rows_total", "chore", by="count"),
+    events.ScheduleRunEnded: _counting("peerd_schedule_runs_total", "schedule", "status"),
 }
 
 

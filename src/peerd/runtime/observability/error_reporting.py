@@ -6,8 +6,6 @@ harms nothing: reports wait for it up to a number, then they are dropped, and th
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -222,29 +220,3 @@ class ErrorReporter:
         if not self._has_complained:
             self._has_complained = True
             self._events.emit(ErrorHookFailed(error=error, traceback=traceback))
-
-
-def report_uncaught(loop: asyncio.AbstractEventLoop, reporter: ErrorReporter) -> None:
-    """Report the uncaught exceptions of a process, after those who handle them have handled them."""
-    of_loop, of_thread, of_finalizer = loop.get_exception_handler(), threading.excepthook, sys.unraisablehook
-
-    def on_loop(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        (of_loop or asyncio.AbstractEventLoop.default_exception_handler)(loop, context)
-        if isinstance(error := context.get("exception"), BaseException):
-            reporter.report_exception(ErrorKind.UNCAUGHT, str(context.get("message")), error)
-
-    def on_thread(failed: threading.ExceptHookArgs) -> None:
-        of_thread(failed)
-        if failed.exc_value is not None and failed.exc_type is not SystemExit:
-            reporter.report_exception(
-                ErrorKind.UNCAUGHT, f"thread {getattr(failed.thread, 'name', '?')}", failed.exc_value
-            )
-
-    def on_finalizer(failed: sys.UnraisableHookArgs) -> None:
-        of_finalizer(failed)
-        if failed.exc_value is not None:
-            reporter.report_exception(ErrorKind.UNCAUGHT, "a finalizer", failed.exc_value)
-
-    loop.set_exception_handler(on_loop)
-    threading.excepthook = on_thread
-    sys.unraisablehook = on_finalizer

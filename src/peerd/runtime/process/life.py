@@ -162,26 +162,28 @@ def taint_on_uncaught(loop: asyncio.AbstractEventLoop, link: Link) -> None:
     does not come here.
     """
 
-    def taint(place: str, error: BaseException | None, kind: type[BaseException]) -> None:
+    def taint(place: str, error: BaseException | None, kind: type[BaseException], source: str) -> None:
         log_error(place, error)
         link.tainted(f"{place}: {describe_exception(error) if error is not None else kind.__name__}")
+        if error is not None:
+            link.on_uncaught(source, error)
 
     def of_loop(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         message, error = str(context.get("message")), context.get("exception")
         if isinstance(error, BaseException):
-            taint(message, error, type(error))
+            taint(message, error, type(error), message)
         else:
             more = [f"{name}={value!r}" for name, value in context.items() if name != "message"]
             log_error(" ".join([message, *more]))
 
     def of_thread(failed: threading.ExceptHookArgs) -> None:
         if failed.exc_type is not SystemExit:
-            name = failed.thread.name if failed.thread else "?"
-            taint(f"uncaught in thread {name}", failed.exc_value, failed.exc_type)
+            source = f"thread {failed.thread.name if failed.thread else '?'}"
+            taint(f"uncaught in {source}", failed.exc_value, failed.exc_type, source)
 
     def of_finalizer(failed: sys.UnraisableHookArgs) -> None:
         name = getattr(failed.object, "__qualname__", type(failed.object).__name__)
-        taint(f"uncaught in the finalizer {name}", failed.exc_value, failed.exc_type)
+        taint(f"uncaught in the finalizer {name}", failed.exc_value, failed.exc_type, "a finalizer")
 
     loop.set_exception_handler(of_loop)
     threading.excepthook = of_thread

@@ -60,6 +60,8 @@ class Link:
         self._control = ControlThread(end, info.slot, info.release_time, self._loop_monitor, self._on_foreign_signal)
         self._ready = False
         self._skips_interpreter_shutdown = False
+        self.on_uncaught: Callable[[str, BaseException], object] = lambda *_: None
+        """Called with what has raised an uncaught exception, and the exception, after the process was tainted."""
 
     def _set_info(self, info: ProcessInfo) -> None:
         self.slot, self.kind, self.role, self.node = info.slot, info.kind, info.role, info.node
