@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.gateway.beanstalk.commands import COMMANDS, Command
-from peerd.gateway.beanstalk.parser import MAX_LINE, CommandParser
+from peerd.gateway.beanstalk.commands import MAX_LINE, READERS, Command, CommandParser
 from tests.fuzz.conftest import searched
 
 MAX_JOB_SIZE = 40
@@ -15,7 +14,7 @@ numbers = st.sampled_from([0, 1, 5, 40, 41, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 
 junk = st.sampled_from(
     [b"", b" ", b"\r", b"\n", b"\r\n", b"\0", b"-1", b"x", b"\xff", b"mail", b"-a", b"a" * 201, b"\r\r\n"]
 )
-beginnings = st.sampled_from([form.beginning for form in COMMANDS])
+beginnings = st.sampled_from([*READERS])
 lines = st.tuples(beginnings, st.lists(numbers | junk, max_size=4).map(b" ".join)).map(b"".join)
 puts = st.tuples(numbers, numbers, numbers, st.integers(0, 60)).map(b"put %b %b %b %d\r\n".__mod__)
 bodies = st.binary(max_size=60).map(lambda body: b"put 0 0 0 %d\r\n%b\r\n" % (len(body), body))

@@ -11,48 +11,38 @@ from unittest.mock import Mock
 import pytest
 
 from peerd.gateway.beanstalk import commands, replies, statistics
-from peerd.gateway.beanstalk import commands as c
-from peerd.gateway.beanstalk.commands import (
-    AuthCommand,
-    Command,
-    DeleteCommand,
-    InvalidCommand,
-    PutCommand,
-    QuitCommand,
-    StatsCommand,
-    UseCommand,
-    counter_of,
-)
-from peerd.gateway.beanstalk.parser import MAX_LINE, CommandParser
+from peerd.gateway.beanstalk.commands import MAX_LINE, Command, CommandParser, invalid
+from peerd.gateway.beanstalk.commands import command_with as c
+from peerd.gateway.beanstalk.handlers import HANDLERS
 from peerd.gateway.tubes import Tube
 from peerd.store.jobs.types import JobState, JobStatistics, TubeCounts, TubePause
 
 BIG = 2**64 - 1
 ALL_CHARACTERS = "ABCXYZabcxyz0189-+/;.$_()"
 VALID: tuple[tuple[bytes, Command], ...] = (
-    (b"use mail", c.UseCommand("mail")), (b"use " + b"a" * 200, c.UseCommand("a" * 200)),
-    (b"use " + ALL_CHARACTERS.encode(), c.UseCommand(ALL_CHARACTERS)), (b"watch mail", c.WatchCommand("mail")),
-    (b"ignore mail", c.IgnoreCommand("mail")), (b"reserve", c.ReserveCommand()),
-    (b"reserve-with-timeout 0", c.ReserveWithTimeoutCommand(0)),
-    (b"reserve-with-timeout 2147483647", c.ReserveWithTimeoutCommand(2**31 - 1)),
-    (b"reserve-with-timeout  5", c.ReserveWithTimeoutCommand(5)),
-    (b"reserve-with-timeout 5x", c.ReserveWithTimeoutCommand(5)), (b"reserve-job 7", c.ReserveJobCommand(7)),
-    (b"delete 7", c.DeleteCommand(7)), (b"delete 0", c.DeleteCommand(0)),
-    (b"delete 0000000000000000000000000000000000000007", c.DeleteCommand(7)),
-    (b"delete 18446744073709551615", c.DeleteCommand(BIG)), (b"release 7 0 0", c.ReleaseCommand(7, 0, 0)),
-    (b"release 18446744073709551615 4294967295  4294967295", c.ReleaseCommand(BIG, 2**32 - 1, 2**32 - 1)),
-    (b"bury 7 4294967295", c.BuryCommand(7, 2**32 - 1)), (b"touch 7", c.TouchCommand(7)), (b"peek 7", c.PeekCommand(7)),
-    (b"peek-ready", c.PeekReadyCommand()), (b"peek-delayed", c.PeekDelayedCommand()),
-    (b"peek-buried", c.PeekBuriedCommand()), (b"kick 5", c.KickCommand(5)), (b"kick \t +5 6", c.KickCommand(5)),
-    (b"kick -1", c.KickCommand(2**32 - 1)), (b"kick 4294967296", c.KickCommand(0)),
-    (b"kick 18446744073709551615", c.KickCommand(2**32 - 1)), (b"kick-job 7", c.KickJobCommand(7)),
-    (b"stats", c.StatsCommand()), (b"stats-job 7", c.StatsJobCommand(7)),
-    (b"stats-tube mail", c.StatsTubeCommand("mail")), (b"list-tubes", c.ListTubesCommand()),
-    (b"list-tube-used", c.ListTubeUsedCommand()), (b"list-tubes-watched", c.ListTubesWatchedCommand()),
-    (b"pause-tube mail 60", c.PauseTubeCommand("mail", 60)), (b"pause-tubemail 0", c.PauseTubeCommand("mail", 0)),
-    (b"pause-tube   mail   4294967295", c.PauseTubeCommand("mail", 2**32 - 1)), (b"quit", c.QuitCommand()),
-    (b"quitfoo", c.QuitCommand()), (b"auth secret", c.AuthCommand(b"secret")),
-    (b"auth two words", c.AuthCommand(b"two words")),
+    (b"use mail", c("use", "mail")), (b"use " + b"a" * 200, c("use", "a" * 200)),
+    (b"use " + ALL_CHARACTERS.encode(), c("use", ALL_CHARACTERS)), (b"watch mail", c("watch", "mail")),
+    (b"ignore mail", c("ignore", "mail")), (b"reserve", c("reserve")),
+    (b"reserve-with-timeout 0", c("reserve-with-timeout", 0)),
+    (b"reserve-with-timeout 2147483647", c("reserve-with-timeout", 2**31 - 1)),
+    (b"reserve-with-timeout  5", c("reserve-with-timeout", 5)),
+    (b"reserve-with-timeout 5x", c("reserve-with-timeout", 5)), (b"reserve-job 7", c("reserve-job", 7)),
+    (b"delete 7", c("delete", 7)), (b"delete 0", c("delete", 0)),
+    (b"delete 0000000000000000000000000000000000000007", c("delete", 7)),
+    (b"delete 18446744073709551615", c("delete", BIG)), (b"release 7 0 0", c("release", 7, 0, 0)),
+    (b"release 18446744073709551615 4294967295  4294967295", c("release", BIG, 2**32 - 1, 2**32 - 1)),
+    (b"bury 7 4294967295", c("bury", 7, 2**32 - 1)), (b"touch 7", c("touch", 7)), (b"peek 7", c("peek", 7)),
+    (b"peek-ready", c("peek-ready")), (b"peek-delayed", c("peek-delayed")),
+    (b"peek-buried", c("peek-buried")), (b"kick 5", c("kick", 5)), (b"kick \t +5 6", c("kick", 5)),
+    (b"kick -1", c("kick", 2**32 - 1)), (b"kick 4294967296", c("kick", 0)),
+    (b"kick 18446744073709551615", c("kick", 2**32 - 1)), (b"kick-job 7", c("kick-job", 7)),
+    (b"stats", c("stats")), (b"stats-job 7", c("stats-job", 7)),
+    (b"stats-tube mail", c("stats-tube", "mail")), (b"list-tubes", c("list-tubes")),
+    (b"list-tube-used", c("list-tube-used")), (b"list-tubes-watched", c("list-tubes-watched")),
+    (b"pause-tube mail 60", c("pause-tube", "mail", 60)), (b"pause-tubemail 0", c("pause-tube", "mail", 0)),
+    (b"pause-tube   mail   4294967295", c("pause-tube", "mail", 2**32 - 1)), (b"quit", c("quit")),
+    (b"quitfoo", c("quit")), (b"auth secret", c("auth", b"secret")),
+    (b"auth two words", c("auth", b"two words")),
 )  # fmt: skip
 NO_NUMBERS = (b"-1", b"4294967296", b"10b", b"x", b"", b"+1", b"0x1", b"1.5", b"99999999999999999999", b"4294967296x")
 NO_TUBES = (
@@ -96,11 +86,10 @@ def command_of(line: bytes) -> Command:
 def test_each_line_is_its_command_bad_format_or_unknown_however_it_is_found() -> None:
     assert {line: command_of(line) for line, _ in VALID} == dict(VALID)
     for answer, lines in ((replies.BAD_FORMAT, BADLY_FORMED), (replies.UNKNOWN_COMMAND, UNKNOWN)):
-        wrong = {line: command for line in lines if (command := command_of(line)) != InvalidCommand(answer)}
+        wrong = {line: command for line in lines if (command := command_of(line)) != invalid(answer)}
         assert wrong == {}, answer
-    missing = set(Command.__subclasses__()) - {type(command) for _, command in VALID}
-    assert missing == {InvalidCommand, c.PutCommand}
-    for beginning, _ in commands.COMMANDS:
+    assert set(HANDLERS) - {command.name for _, command in VALID} == {"invalid", "put"}
+    for beginning in commands.READERS:
         assert any(line.startswith(beginning) for line, _ in VALID), beginning
     for line in (*BADLY_FORMED, *UNKNOWN, *(line for line, _ in VALID)):
         if not line.startswith(commands.PUT):
@@ -108,20 +97,20 @@ def test_each_line_is_its_command_bad_format_or_unknown_however_it_is_found() ->
 
 
 def test_a_command_is_counted_though_it_is_badly_formed() -> None:
-    assert counter_of(c.PutCommand(0, 0, 1, b"")) == "cmd-put"
+    assert c("put", 0, 0, 1, b"").counter == "cmd-put"
     paused = command_of(b"pause-tube -a 0")
-    assert (paused, counter_of(paused)) == (
-        InvalidCommand(replies.BAD_FORMAT, counter="cmd-pause-tube"),
+    assert (paused, paused.counter) == (
+        invalid(replies.BAD_FORMAT, counted_as="pause-tube"),
         "cmd-pause-tube",
     )
-    uncounted = (c.QuitCommand(), c.KickJobCommand(1), c.ReserveJobCommand(1))
-    assert [counter_of(command) for command in uncounted] == [None] * 3
+    uncounted = (c("quit"), c("kick-job", 1), c("reserve-job", 1))
+    assert [command.counter for command in uncounted] == [None] * 3
 
 
-BAD_FORMAT = InvalidCommand(replies.BAD_FORMAT)
-TOO_BIG = InvalidCommand(replies.JOB_TOO_BIG, counter="cmd-put")
-EXPECTED_CRLF = InvalidCommand(replies.EXPECTED_CRLF, counter="cmd-put")
-UNAUTHORIZED = InvalidCommand(replies.UNAUTHORIZED)
+BAD_FORMAT = invalid(replies.BAD_FORMAT)
+TOO_BIG = invalid(replies.JOB_TOO_BIG, counted_as="put")
+EXPECTED_CRLF = invalid(replies.EXPECTED_CRLF, counted_as="put")
+UNAUTHORIZED = invalid(replies.UNAUTHORIZED)
 
 
 def parsed(data: bytes, parser: CommandParser | None = None, *, at_once: int = 1 << 20) -> list[Command]:
@@ -141,18 +130,18 @@ def test_commands_that_arrive_in_any_pieces_are_made_in_order_as_they_are_asked_
     most = 2**32 - 1
     for at_once in (1, 7, 1000):
         assert parsed(data + b"put %d %d %d 1\r\na\r\n" % (most, most, most), at_once=at_once) == [
-            UseCommand("a"), PutCommand(1, 2, 3, b"body"), DeleteCommand(5), PutCommand(0, 0, 1, b""),
-            PutCommand(0, 0, 9, b"\r\n\0\xff\r\n"), UseCommand("b"), PutCommand(most, most, most, b"a"),
+            c("use", "a"), c("put", 1, 2, 3, b"body"), c("delete", 5), c("put", 0, 0, 1, b""),
+            c("put", 0, 0, 9, b"\r\n\0\xff\r\n"), c("use", "b"), c("put", most, most, most, b"a"),
         ]  # fmt: skip
     parser = CommandParser()
     parser.feed(b"use a\r\nuse b\r\n")
-    assert parser.next_command() == UseCommand("a")
+    assert parser.next_command() == c("use", "a")
     parser.feed(b"use c\r\nuse")
     assert parser.buffered == len(b"use b\r\nuse c\r\nuse")
-    assert list(parser) == [UseCommand("b"), UseCommand("c")]
+    assert list(parser) == [c("use", "b"), c("use", "c")]
     assert parser.next_command() is None
     parser.feed(b" d\r\n")
-    assert parser.next_command() == UseCommand("d")
+    assert parser.next_command() == c("use", "d")
     assert parser.buffered == 0
 
 
@@ -160,13 +149,16 @@ def test_a_line_of_224_bytes_that_ends_with_crlf_is_read_and_a_longer_one_discar
     lengths = (MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 2 * MAX_LINE - 1, 2 * MAX_LINE, 5000)
     for at_once in (1, 10, 10_000):
         line = b"a" * (MAX_LINE - 2) + b"\r\n"
-        assert parsed(line, at_once=at_once) == [InvalidCommand(replies.UNKNOWN_COMMAND)]
+        assert parsed(line, at_once=at_once) == [invalid(replies.UNKNOWN_COMMAND)]
         for length in lengths:
-            assert parsed(b"a" * length + b"\r\nuse b\r\n", at_once=at_once) == [BAD_FORMAT, UseCommand("b")], length
+            assert parsed(b"a" * length + b"\r\nuse b\r\n", at_once=at_once) == [
+                BAD_FORMAT,
+                c("use", "b"),
+            ], length
     parser = CommandParser()
     assert (parsed(b"stats\n", parser), parser.is_within_line) == ([], True)
     assert parsed(b"\r\n", parser) == [BAD_FORMAT]
-    assert parsed(b"stats\rstats\r\nstats\r\n") == [BAD_FORMAT, StatsCommand()]
+    assert parsed(b"stats\rstats\r\nstats\r\n") == [BAD_FORMAT, c("stats")]
 
 
 def test_a_body_without_its_crlf_is_refused_and_one_that_is_too_large_is_discarded() -> None:
@@ -174,14 +166,12 @@ def test_a_body_without_its_crlf_is_refused_and_one_that_is_too_large_is_discard
     for at_once in (1, 3, 1000):
         for body in (b"abcde", b"abc\r\r", b"abc\n\r"):
             data = b"put 0 0 1 3\r\n%buse a\r\n" % body
-            assert parsed(data, at_once=at_once) == [EXPECTED_CRLF, UseCommand("a")], data
+            assert parsed(data, at_once=at_once) == [EXPECTED_CRLF, c("use", "a")], data
         found = parsed(large, CommandParser(max_job_size=10), at_once=at_once)
-        assert found == [TOO_BIG, UseCommand("a"), PutCommand(0, 0, 1, b"0123456789")]
+        assert found == [TOO_BIG, c("use", "a"), c("put", 0, 0, 1, b"0123456789")]
     small = CommandParser(max_job_size=3)
-    assert parsed(b"put 0 0 1 5 x\r\nuse y\r\nuse a\r\n", small) == [TOO_BIG, UseCommand("a")], (
-        "its size is judged first"
-    )
-    assert parsed(b"put 0 0 1 3 x\r\nuse a\r\n", small) == [BAD_FORMAT, UseCommand("a")]
+    assert parsed(b"put 0 0 1 5 x\r\nuse y\r\nuse a\r\n", small) == [TOO_BIG, c("use", "a")], "its size is judged first"
+    assert parsed(b"put 0 0 1 3 x\r\nuse a\r\n", small) == [BAD_FORMAT, c("use", "a")]
 
 
 def test_what_is_discarded_is_not_kept() -> None:
@@ -208,7 +198,7 @@ def test_a_body_in_many_pieces_is_kept_in_few_chunks() -> None:
             assert len(parser._chunks) <= 2 + start // 4096
         assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (len(body), True, False)
         assert parsed(b"\r", parser) == []
-        assert parsed(b"\nuse a\r\n", parser) == [PutCommand(0, 0, 1, body), UseCommand("a")]
+        assert parsed(b"\nuse a\r\n", parser) == [c("put", 0, 0, 1, body), c("use", "a")]
         assert (parser.buffered, parser.is_within_body, parser.is_within_line) == (0, False, False)
 
 
@@ -216,12 +206,16 @@ def test_a_client_without_its_token_is_refused_and_with_it_may_send_ahead() -> N
     parser = CommandParser(require_auth=True)
     assert parsed(b"stats\r\nstats x\r\nput 0 0 1 5\r\nhe", parser) == [UNAUTHORIZED, BAD_FORMAT]
     assert parser.buffered == 0
-    assert parsed(b"llo\r\nauth secret\r\nquit\r\n", parser) == [UNAUTHORIZED, AuthCommand(b"secret"), QuitCommand()]
+    assert parsed(b"llo\r\nauth secret\r\nquit\r\n", parser) == [
+        UNAUTHORIZED,
+        c("auth", b"secret"),
+        c("quit"),
+    ]
     parser = CommandParser(require_auth=True)
     parser.feed(b"auth secret\r\nput 0 0 1 5\r\nhello\r\nput 0 0 1 65536\r\n")
-    assert parser.next_command() == AuthCommand(b"secret")
+    assert parser.next_command() == c("auth", b"secret")
     parser.authorize()
-    assert list(parser) == [PutCommand(0, 0, 1, b"hello")]
+    assert list(parser) == [c("put", 0, 0, 1, b"hello")]
     assert parsed(b"x" * 65536 + b"\r\n", parser) == [TOO_BIG]
 
 

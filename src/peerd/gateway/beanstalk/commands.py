@@ -1,22 +1,31 @@
-"""The commands of beanstalkd's protocol as values, in the order of its protocol text, and the table of their lines.
+"""The commands of beanstalkd's protocol: bytes in any pieces become commands in their order.
 
 Numbers are as the client gave them: a priority is 0 (most urgent) to 2^32-1, delays, TTRs, timeouts and pauses are
 seconds.
 
-A line is what stands before its CRLF. beanstalkd finds a command by the *beginning* of the line, in the order of the
-table: `quitfoo` is quit, `pause-tubedefault 0` pauses, and `peek-readyX` is peek-ready with an argument too many. A
-beginning that ends with a blank needs an argument: `kick` alone is unknown.
+A line ends with CRLF and nothing else, and is at most 224 bytes long with it; a longer one is discarded up to its CRLF.
+In two cases beanstalkd itself waits for a line's end that it has passed: where a line has a CR that no LF follows, and
+where the CRLF of a long line is split by one of its buffers. Here every line ends at its first CRLF.
+
+beanstalkd finds a command by the *beginning* of the line, in the order of the table `READERS`: `quitfoo` is quit,
+`pause-tubedefault 0` pauses, and `peek-readyX` is peek-ready with an argument too many. A beginning that ends with a
+blank needs an argument: `kick` alone is unknown.
 
 Numbers are decimal digits after any number of blanks, in the range of their type. beanstalkd reads two of them less
 strictly, and so do we: kick reads its number as the C function strtoul does, and reserve-with-timeout ignores what
 follows its number.
+
+The line of a put is followed by its body, as many bytes as it says, and CRLF. If these two bytes are others, the put is
+refused, and what follows them is read as a line. A body that is too large is discarded with its CRLF, so that client
+and server stay in step. What is discarded is not kept first: a client costs no more memory than one line and one body,
+and what it has sent ahead while its commands are not asked for.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -37,207 +46,55 @@ _THREE_NUMBERS: Final = re.compile(rb" *(\d+) +(\d+) +(\d+)").fullmatch
 _TUBE_AND_NUMBER: Final = re.compile(rb" *(%b+) +(\d+)" % _NAME_CHARACTERS).fullmatch
 _STRTOUL: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)(\d+)").match
 PUT: Final = b"put "
-"""How the line of a put begins. It is followed by a body, which is the matter of the parser."""
+"""How the line of a put begins, which is followed by a body."""
+
+
+_COUNTED: Final = (
+    "put peek peek-ready peek-delayed peek-buried reserve reserve-with-timeout delete release use watch ignore bury "
+    "kick touch stats stats-job stats-tube list-tubes list-tube-used list-tubes-watched pause-tube"
+)
+COUNTERS: Final[Mapping[str, str]] = {name: f"cmd-{name}" for name in _COUNTED.split()}
+"""The statistics that count commands, in their order; beanstalkd has none for `reserve-job`, `kick-job` and `quit`."""
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
-    """What a client wants, or an error of it that has its place in the order of replies."""
+    """What a client wants, or an error of it that has its place in the order of replies.
 
-
-class InvalidCommand(Command, frozen=True, gc=False):
-    """A command that is refused because of its form: it is answered with ``reply``, and does nothing.
-
-    ``counter`` is the statistic that counts it nevertheless, as beanstalkd does; None for most errors.
+    Attributes:
+        name: as in the protocol's text, or `invalid`: a command that is refused because of its form.
+        arguments: of the function that executes it; of an invalid command, its reply.
+        counted_as: the name of the commands among which it is counted. Of most invalid ones it is `invalid`, which is
+            not counted; beanstalkd counts a few of them nevertheless.
     """
 
-    reply: bytes
-    counter: str | None = None
+    name: str
+    arguments: tuple[Any, ...]
+    counted_as: str
 
+    @property
+    def counter(self) -> str | None:
+        """The statistic that counts this command, if there is one.
 
-class PutCommand(Command, frozen=True, gc=False):
-    """Insert a job into the used tube. A TTR of 0 has become 1."""
+        >>> command_of(b"delete 7").counter
+        'cmd-delete'
+        """
+        return COUNTERS.get(self.counted_as)
 
-    priority: int
-    delay: int
-    ttr: int
-    body: bytes
+    @property
+    def body(self) -> bytes:
+        """The job that a put brings."""
+        body: bytes = self.arguments[-1] if self.name == "put" else b""
+        return body
 
 
-class UseCommand(Command, frozen=True, gc=False):
-    """Use a tube: later jobs are put into it, and peeked and kicked in it."""
+def command_with(name: str, *arguments: Any) -> Command:
+    """A command with its arguments."""
+    return Command(name, arguments, name)
 
-    tube: str
 
-
-class ReserveCommand(Command, frozen=True, gc=False):
-    """Reserve the first ready job of the watched tubes; wait for it without end."""
-
-
-class ReserveWithTimeoutCommand(Command, frozen=True, gc=False):
-    """Reserve the first ready job of the watched tubes; wait ``timeout`` seconds for it, or not at all if it is 0."""
-
-    timeout: int
-
-
-class ReserveJobCommand(Command, frozen=True, gc=False):
-    """Reserve a job by its id."""
-
-    job_id: int
-
-
-class DeleteCommand(Command, frozen=True, gc=False):
-    """Delete a job that this client has reserved, or that no client has."""
-
-    job_id: int
-
-
-class ReleaseCommand(Command, frozen=True, gc=False):
-    """Release a reserved job, with a new priority and delay."""
-
-    job_id: int
-    priority: int
-    delay: int
-
-
-class BuryCommand(Command, frozen=True, gc=False):
-    """Bury a reserved job, with a new priority."""
-
-    job_id: int
-    priority: int
-
-
-class TouchCommand(Command, frozen=True, gc=False):
-    """Renew the deadline of a reservation."""
-
-    job_id: int
-
-
-class WatchCommand(Command, frozen=True, gc=False):
-    """Add a tube to the watched ones."""
-
-    tube: str
-
-
-class IgnoreCommand(Command, frozen=True, gc=False):
-    """Remove a tube from the watched ones."""
-
-    tube: str
-
-
-class PeekCommand(Command, frozen=True, gc=False):
-    """Return a job by its id, without reserving it."""
-
-    job_id: int
-
-
-class PeekReadyCommand(Command, frozen=True, gc=False):
-    """Return the job of the used tube that would be reserved next."""
-
-
-class PeekDelayedCommand(Command, frozen=True, gc=False):
-    """Return the delayed job of the used tube whose delay ends first."""
-
-
-class PeekBuriedCommand(Command, frozen=True, gc=False):
-    """Return the job of the used tube that was buried first."""
-
-
-class KickCommand(Command, frozen=True, gc=False):
-    """Make up to ``bound`` jobs of the used tube ready: buried ones, or delayed ones if there are no buried ones."""
-
-    bound: int
-
-
-class KickJobCommand(Command, frozen=True, gc=False):
-    """Make a buried or delayed job ready."""
-
-    job_id: int
-
-
-class StatsJobCommand(Command, frozen=True, gc=False):
-    """Return the statistics of a job."""
-
-    job_id: int
-
-
-class StatsTubeCommand(Command, frozen=True, gc=False):
-    """Return the statistics of a tube."""
-
-    tube: str
-
-
-class StatsCommand(Command, frozen=True, gc=False):
-    """Return the statistics of the server."""
-
-
-class ListTubesCommand(Command, frozen=True, gc=False):
-    """Return the names of all tubes."""
-
-
-class ListTubeUsedCommand(Command, frozen=True, gc=False):
-    """Return the name of the used tube."""
-
-
-class ListTubesWatchedCommand(Command, frozen=True, gc=False):
-    """Return the names of the watched tubes."""
-
-
-class QuitCommand(Command, frozen=True, gc=False):
-    """Close the connection."""
-
-
-class PauseTubeCommand(Command, frozen=True, gc=False):
-    """Let no job of a tube be reserved for some seconds; 0 ends a pause."""
-
-    tube: str
-    seconds: int
-
-
-class AuthCommand(Command, frozen=True, gc=False):
-    """Prove that the client may use the server. This command is not one of beanstalkd."""
-
-    token: bytes
-
-
-COUNTERS: Final[Mapping[type[Command], str]] = {
-    PutCommand: "cmd-put",
-    PeekCommand: "cmd-peek",
-    PeekReadyCommand: "cmd-peek-ready",
-    PeekDelayedCommand: "cmd-peek-delayed",
-    PeekBuriedCommand: "cmd-peek-buried",
-    ReserveCommand: "cmd-reserve",
-    ReserveWithTimeoutCommand: "cmd-reserve-with-timeout",
-    DeleteCommand: "cmd-delete",
-    ReleaseCommand: "cmd-release",
-    UseCommand: "cmd-use",
-    WatchCommand: "cmd-watch",
-    IgnoreCommand: "cmd-ignore",
-    BuryCommand: "cmd-bury",
-    KickCommand: "cmd-kick",
-    TouchCommand: "cmd-touch",
-    StatsCommand: "cmd-stats",
-    StatsJobCommand: "cmd-stats-job",
-    StatsTubeCommand: "cmd-stats-tube",
-    ListTubesCommand: "cmd-list-tubes",
-    ListTubeUsedCommand: "cmd-list-tube-used",
-    ListTubesWatchedCommand: "cmd-list-tubes-watched",
-    PauseTubeCommand: "cmd-pause-tube",
-}
-"""The statistic that counts the commands of a class, in the order of stats.
-
-beanstalkd shows none for `reserve-job`, `kick-job` and `quit`.
-"""
-
-
-def counter_of(command: Command) -> str | None:
-    """The statistic that counts this command, if there is one.
-
-    >>> counter_of(DeleteCommand(7))
-    'cmd-delete'
-    """
-    if isinstance(command, InvalidCommand):
-        return command.counter
-    return COUNTERS.get(type(command))
+def invalid(reply: bytes, counted_as: str = "invalid") -> Command:
+    """A command that is answered with a reply, and does nothing."""
+    return Command("invalid", (reply,), counted_as)
 
 
 # ---------------------------------------------------------------- priorities
@@ -264,148 +121,336 @@ def to_client_priority(priority: int) -> int:
 # ---------------------------------------------------------------- the lines of commands
 
 
-BAD_FORMAT: Final = InvalidCommand(replies.BAD_FORMAT)
-UNKNOWN_COMMAND: Final = InvalidCommand(replies.UNKNOWN_COMMAND)
+BAD_FORMAT: Final = invalid(replies.BAD_FORMAT)
+UNKNOWN_COMMAND: Final = invalid(replies.UNKNOWN_COMMAND)
+UNLOCKED: Final = frozenset({"auth", "quit", "invalid"})
+"""Commands that need no token."""
 
-Arguments = Callable[[bytes], Command]
-"""Makes a command of what follows its name; `BAD_FORMAT` if it does not fit."""
+Reader = Callable[[str, bytes], Command]
+"""Makes a command of its name and of what follows that; `BAD_FORMAT` if it does not fit."""
 
 
-def _no(command: Command) -> Arguments:
+def _no(name: str, arguments: bytes) -> Command:
     """A command without arguments."""
-    return lambda arguments: BAD_FORMAT if arguments else command
+    return BAD_FORMAT if arguments else command_with(name)
 
 
-def _any(command: Command) -> Arguments:
+def _any(name: str, _: bytes) -> Command:
     """A command that ignores what follows its name."""
-    return lambda _: command
+    return command_with(name)
 
 
-def _job_id(command: type[Command]) -> Arguments:
+def _job_id(name: str, arguments: bytes) -> Command:
     """A command that names a job: a number of 64 bits."""
-
-    def read(arguments: bytes) -> Command:
-        digits = arguments if arguments.isdigit() else arguments.lstrip(b" ")
-        if not digits.isdigit() or (job_id := int(digits)) > UINT64_MAX:
-            return BAD_FORMAT
-        return command(job_id)
-
-    return read
+    digits = arguments if arguments.isdigit() else arguments.lstrip(b" ")
+    if not digits.isdigit() or (job_id := int(digits)) > UINT64_MAX:
+        return BAD_FORMAT
+    return command_with(name, job_id)
 
 
-def _tube(command: type[Command]) -> Arguments:
+def _tube(name: str, arguments: bytes) -> Command:
     """A command that names a tube."""
+    return command_with(name, arguments.decode("ascii")) if _TUBE_NAME(arguments) else BAD_FORMAT
 
-    def read(arguments: bytes) -> Command:
-        return command(arguments.decode("ascii")) if _TUBE_NAME(arguments) else BAD_FORMAT
+
+def _job_id_and(numbers: Callable[[bytes], re.Match[bytes] | None]) -> Reader:
+    """A command that names a job, and has other numbers, of 32 bits."""
+
+    def read(name: str, arguments: bytes) -> Command:
+        found = numbers(arguments)
+        if found is None:
+            return BAD_FORMAT
+        job_id, *others = map(int, found.groups())
+        if job_id > UINT64_MAX or max(others) > UINT32_MAX:
+            return BAD_FORMAT
+        return command_with(name, job_id, *others)
 
     return read
 
 
-def _release(arguments: bytes) -> Command:
-    if (found := _THREE_NUMBERS(arguments)) is None:
-        return BAD_FORMAT
-    job_id, priority, delay = map(int, found.groups())
-    if job_id > UINT64_MAX or priority > UINT32_MAX or delay > UINT32_MAX:
-        return BAD_FORMAT
-    return ReleaseCommand(job_id, priority, delay)
-
-
-def _bury(arguments: bytes) -> Command:
-    if (found := _TWO_NUMBERS(arguments)) is None:
-        return BAD_FORMAT
-    job_id, priority = map(int, found.groups())
-    if job_id > UINT64_MAX or priority > UINT32_MAX:
-        return BAD_FORMAT
-    return BuryCommand(job_id, priority)
-
-
-def _timeout(arguments: bytes) -> Command:
+def _timeout(name: str, arguments: bytes) -> Command:
     found = _LEADING_NUMBER(arguments)
     if found is None or (timeout := int(found[1])) > INT_MAX:
         return BAD_FORMAT
-    return ReserveWithTimeoutCommand(timeout)
+    return command_with(name, timeout)
 
 
-def _bound(arguments: bytes) -> Command:
+def _bound(name: str, arguments: bytes) -> Command:
     """The bound of kick, as strtoul reads it: a sign is permitted, and only the low 32 bits of the number remain."""
     found = _STRTOUL(arguments)
     if found is None or (bound := int(found[2])) > UINT64_MAX:
         return BAD_FORMAT
-    return KickCommand((-bound if found[1] == b"-" else bound) & UINT32_MAX)
+    return command_with(name, (-bound if found[1] == b"-" else bound) & UINT32_MAX)
 
 
-def _pause(arguments: bytes) -> Command:
+def _pause(name: str, arguments: bytes) -> Command:
     found = _TUBE_AND_NUMBER(arguments)
     if found is None or (seconds := int(found[2])) > UINT32_MAX:
         return BAD_FORMAT
     if not _TUBE_NAME(found[1]):
-        return InvalidCommand(replies.BAD_FORMAT, counter="cmd-pause-tube")
-    return PauseTubeCommand(found[1].decode("ascii"), seconds)
+        return invalid(replies.BAD_FORMAT, counted_as=name)
+    return command_with(name, found[1].decode("ascii"), seconds)
 
 
-def _token(arguments: bytes) -> Command:
-    return AuthCommand(arguments) if arguments else BAD_FORMAT
+def _token(name: str, arguments: bytes) -> Command:
+    return command_with(name, arguments) if arguments else BAD_FORMAT
 
 
-class CommandForm(NamedTuple):
-    """How the lines of a command begin, and what makes a command of the rest."""
-
-    beginning: bytes
-    arguments: Arguments
-
-
-COMMANDS: Final = (
-    CommandForm(b"peek ", _job_id(PeekCommand)),
-    CommandForm(b"peek-ready", _no(PeekReadyCommand())),
-    CommandForm(b"peek-delayed", _no(PeekDelayedCommand())),
-    CommandForm(b"peek-buried", _no(PeekBuriedCommand())),
-    CommandForm(b"reserve-with-timeout ", _timeout),
-    CommandForm(b"reserve-job ", _job_id(ReserveJobCommand)),
-    CommandForm(b"reserve", _no(ReserveCommand())),
-    CommandForm(b"delete ", _job_id(DeleteCommand)),
-    CommandForm(b"release ", _release),
-    CommandForm(b"bury ", _bury),
-    CommandForm(b"kick ", _bound),
-    CommandForm(b"kick-job ", _job_id(KickJobCommand)),
-    CommandForm(b"touch ", _job_id(TouchCommand)),
-    CommandForm(b"stats-job ", _job_id(StatsJobCommand)),
-    CommandForm(b"stats-tube ", _tube(StatsTubeCommand)),
-    CommandForm(b"stats", _no(StatsCommand())),
-    CommandForm(b"use ", _tube(UseCommand)),
-    CommandForm(b"watch ", _tube(WatchCommand)),
-    CommandForm(b"ignore ", _tube(IgnoreCommand)),
-    CommandForm(b"list-tubes-watched", _no(ListTubesWatchedCommand())),
-    CommandForm(b"list-tube-used", _no(ListTubeUsedCommand())),
-    CommandForm(b"list-tubes", _no(ListTubesCommand())),
-    CommandForm(b"quit", _any(QuitCommand())),
-    CommandForm(b"pause-tube", _pause),
-    CommandForm(b"auth ", _token),
-)
-
-_BY_FIRST_WORD: Final[Mapping[bytes, Arguments]] = {form.beginning: form.arguments for form in COMMANDS}
-"""A line begins with one of these up to its first blank, or as a whole; the few others are searched in the table."""
+READERS: Final[Mapping[bytes, Reader]] = {
+    b"peek ": _job_id,
+    b"peek-ready": _no,
+    b"peek-delayed": _no,
+    b"peek-buried": _no,
+    b"reserve-with-timeout ": _timeout,
+    b"reserve-job ": _job_id,
+    b"reserve": _no,
+    b"delete ": _job_id,
+    b"release ": _job_id_and(_THREE_NUMBERS),
+    b"bury ": _job_id_and(_TWO_NUMBERS),
+    b"kick ": _bound,
+    b"kick-job ": _job_id,
+    b"touch ": _job_id,
+    b"stats-job ": _job_id,
+    b"stats-tube ": _tube,
+    b"stats": _no,
+    b"use ": _tube,
+    b"watch ": _tube,
+    b"ignore ": _tube,
+    b"list-tubes-watched": _no,
+    b"list-tube-used": _no,
+    b"list-tubes": _no,
+    b"quit": _any,
+    b"pause-tube": _pause,
+    b"auth ": _token,
+}
+"""How the lines of each command begin, and what makes a command of the rest."""
+_NAMES: Final = {beginning: beginning.decode().strip() for beginning in READERS}
 
 
 def command_of(line: bytes) -> Command:
     r"""The command of a line that is no put, without its CRLF.
 
     >>> command_of(b"delete 7")
-    DeleteCommand(job_id=7)
-    >>> command_of(b"delete x").reply
-    b'BAD_FORMAT\r\n'
+    Command(name='delete', arguments=(7,), counted_as='delete')
+    >>> command_of(b"delete x").arguments
+    (b'BAD_FORMAT\r\n',)
     """
     word, blank, arguments = line.partition(b" ")
-    read = _BY_FIRST_WORD.get(word + blank)
+    beginning = word + blank
+    read = READERS.get(beginning)
     if read is not None and b"\0" not in line:
-        return read(arguments)
+        return read(_NAMES[beginning], arguments)
     return _command_by_beginning(line)
 
 
 def _command_by_beginning(line: bytes) -> Command:
+    """The command of a line whose name is not followed by a blank or by nothing."""
     if b"\0" in line:
         return BAD_FORMAT
-    for beginning, read in COMMANDS:
+    for beginning, read in READERS.items():
         if line.startswith(beginning):
-            return read(line[len(beginning) :])
+            return read(_NAMES[beginning], line[len(beginning) :])
     return UNKNOWN_COMMAND
+
+
+# ---------------------------------------------------------------- the parser
+
+
+MAX_LINE: Final = 224
+"""The longest line, in bytes, with its CRLF."""
+DEFAULT_MAX_JOB_SIZE: Final = 65535
+"""beanstalkd's own limit of a body, in bytes."""
+
+_CRLF: Final = b"\r\n"
+_PUT_LINE: Final = re.compile(rb"put +(\d+) +(\d+) +(\d+) +(\d+)").fullmatch
+_PUT_LINE_WITH_MORE: Final = re.compile(rb"put +(\d+) +(\d+) +(\d+) +(\d+)[^\0]*").fullmatch
+_SMALL_CHUNK: Final = 4096
+"""Chunks of a body that are smaller are joined as they come: each object would cost more than its bytes."""
+
+TOO_BIG: Final = invalid(replies.JOB_TOO_BIG, counted_as="put")
+_EXPECTED_CRLF: Final = invalid(replies.EXPECTED_CRLF, counted_as="put")
+_UNAUTHORIZED: Final = invalid(replies.UNAUTHORIZED)
+
+
+class CommandParser:
+    r"""Makes commands of the bytes of one connection.
+
+    Commands are made as they are asked for. Bytes behind a command remain as they are until then, so that a session may
+    ask for the next command when the one before has been answered.
+
+    >>> parser = CommandParser()
+    >>> parser.feed(b"use mail\r\nput 0 0 60 5\r\nhel")
+    >>> list(parser)
+    [Command(name='use', arguments=('mail',), counted_as='use')]
+    >>> parser.feed(b"lo\r\n")
+    >>> parser.next_command()
+    Command(name='put', arguments=(0, 0, 60, b'hello'), counted_as='put')
+    """
+
+    __slots__ = (
+        "_buffer", "_chunks", "_locked", "_max_job_size", "_missing", "_pending", "_pending_size", "_position", "_put",
+        "_refusal", "_step",
+    )  # fmt: skip
+
+    def __init__(self, max_job_size: int = DEFAULT_MAX_JOB_SIZE, *, require_auth: bool = False) -> None:
+        """``max_job_size`` is the size of the largest body, in bytes.
+
+        With ``require_auth`` every command but auth and quit is refused with UNAUTHORIZED until `authorize` is called,
+        and no body is kept.
+        """
+        self._max_job_size = max_job_size
+        self._locked = require_auth
+        self._buffer = b""
+        self._position = 0
+        self._pending: list[bytes] = []
+        self._pending_size = 0
+        self._step: Callable[[CommandParser], Command | None] = CommandParser._read_line
+        self._put = (0, 0, 0)
+        self._chunks: list[bytes] = []
+        self._missing = 0
+        self._refusal = TOO_BIG
+
+    def authorize(self) -> None:
+        """Permit all commands from the next one on."""
+        self._locked = False
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes that have arrived."""
+        if data:
+            self._pending.append(data)
+            self._pending_size += len(data)
+
+    def __iter__(self) -> Iterator[Command]:
+        """The commands that are complete."""
+        while (command := self.next_command()) is not None:
+            yield command
+
+    def next_command(self) -> Command | None:
+        """The next command; None if none is complete."""
+        command = self._step(self)
+        while command is None and self._pending:
+            self._take_pending()
+            command = self._step(self)
+        return command
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes are held: those of an unfinished command, and those that no command was made of yet."""
+        return len(self._buffer) - self._position + self._pending_size + sum(map(len, self._chunks))
+
+    @property
+    def is_within_line(self) -> bool:
+        """Whether a line has begun and its end has not arrived. Asked for when there is no next command."""
+        return self._step is CommandParser._discard_line or (
+            self._step is CommandParser._read_line and self.buffered > 0
+        )
+
+    @property
+    def is_within_body(self) -> bool:
+        """Whether the line of a put has arrived and its body has not, be it kept or discarded."""
+        return self._step in {CommandParser._read_body, CommandParser._discard_body}
+
+    @property
+    def is_keeping_body(self) -> bool:
+        """Whether the line of a put has arrived, and its body is being kept."""
+        return self._step is CommandParser._read_body
+
+    def _take_pending(self) -> None:
+        """Append what has arrived to the rest of the buffer, which is less than a line."""
+        rest = self._buffer[self._position :]
+        self._buffer = b"".join([rest, *self._pending]) if rest or len(self._pending) > 1 else self._pending[0]
+        self._position = 0
+        self._pending.clear()
+        self._pending_size = 0
+
+    # Each step makes a command of the beginning of the buffer. It returns None if it needs more than the buffer has.
+
+    def _read_line(self) -> Command | None:
+        buffer, start = self._buffer, self._position
+        end = buffer.find(_CRLF, start, start + MAX_LINE)
+        if end < 0:
+            return None if len(buffer) - start < MAX_LINE else self._discard_line()
+        self._position = end + 2
+        if buffer.startswith(PUT, start):
+            return self._read_put(start, end)
+        command = command_of(buffer[start:end])
+        if self._locked and command.name not in UNLOCKED:
+            return _UNAUTHORIZED
+        return command
+
+    def _discard_line(self) -> Command | None:
+        end = self._buffer.find(_CRLF, self._position)
+        if end < 0:
+            self._step = CommandParser._discard_line
+            self._position = len(self._buffer) - self._buffer.endswith(b"\r", self._position)
+            return None
+        self._step = CommandParser._read_line
+        self._position = end + 2
+        return BAD_FORMAT
+
+    def _read_put(self, start: int, end: int) -> Command | None:
+        line = _PUT_LINE(self._buffer, start, end)
+        if line is None:
+            return self._refuse_put(start, end)
+        priority, delay, ttr, size = map(int, line.groups())
+        if priority > UINT32_MAX or delay > UINT32_MAX or ttr > UINT32_MAX or size > UINT32_MAX:
+            return BAD_FORMAT
+        if size > self._max_job_size or self._locked:
+            return self._refuse_body(size)
+        body = self._position
+        end = body + size
+        if end + 2 > len(self._buffer):
+            self._put = (priority, delay, ttr or 1)
+            self._missing = size + 2
+            self._step = CommandParser._read_body
+            return self._read_body()
+        self._position = end + 2
+        if not self._buffer.startswith(_CRLF, end):
+            return _EXPECTED_CRLF
+        return command_with("put", priority, delay, ttr or 1, self._buffer[body:end])
+
+    def _refuse_put(self, start: int, end: int) -> Command | None:
+        """Answer a put with a faulty line. The size is looked at before what follows it, as beanstalkd does."""
+        line = _PUT_LINE_WITH_MORE(self._buffer, start, end)
+        if line is None:
+            return BAD_FORMAT
+        *others, size = map(int, line.groups())
+        if max(*others, size) > UINT32_MAX or size <= self._max_job_size:
+            return BAD_FORMAT
+        return self._refuse_body(size)
+
+    def _refuse_body(self, size: int) -> Command | None:
+        self._refusal = _UNAUTHORIZED if self._locked else TOO_BIG
+        self._missing = size + 2
+        self._step = CommandParser._discard_body
+        return self._discard_body()
+
+    def _read_body(self) -> Command | None:
+        chunk = self._take(self._missing)
+        if not chunk:
+            return None
+        if self._chunks and len(chunk) < _SMALL_CHUNK and len(self._chunks[-1]) < _SMALL_CHUNK:
+            self._chunks[-1] += chunk
+        else:
+            self._chunks.append(chunk)
+        if self._missing:
+            return None
+        self._step = CommandParser._read_line
+        end = b"".join(self._chunks[-2:])  # the CRLF may be in two chunks; a large body is copied once
+        body = b"".join([*self._chunks[:-2], end[:-2]])
+        self._chunks.clear()
+        return command_with("put", *self._put, body) if end.endswith(_CRLF) else _EXPECTED_CRLF
+
+    def _discard_body(self) -> Command | None:
+        self._take(self._missing)
+        if self._missing:
+            return None
+        self._step = CommandParser._read_line
+        return self._refusal
+
+    def _take(self, size: int) -> bytes:
+        """The next bytes of the buffer, at most so many; they are no longer missing."""
+        chunk = self._buffer[self._position : self._position + size]
+        self._position += len(chunk)
+        self._missing -= len(chunk)
+        return chunk

@@ -7,7 +7,7 @@ from typing import Final
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.task import NewTask
-from peerd.gateway.beanstalk import commands, replies
+from peerd.gateway.beanstalk import replies
 from peerd.gateway.beanstalk.commands import to_task_priority
 from peerd.gateway.beanstalk.session import BeanstalkSession, Handlers
 from peerd.gateway.beanstalk.statistics import (
@@ -38,19 +38,20 @@ REPLIES_TO_ENDS: Final = {
 # ---------------------------------------------------------------- producers
 
 
-def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
+def put(session: BeanstalkSession, priority: int, delay: int, ttr: int, body: bytes) -> None:
+    """Insert a job into the used tube. A TTR of 0 has become 1."""
     if session.gateway.refuses_puts:
         session.replies.add(replies.DRAINING)
         return
-    text = text_of(command.body)
+    text = text_of(body)
     try:
         job = NewTask(
             queue=session.used,
             body=text,
-            body_bytes=command.body if text is None else None,
-            priority=to_task_priority(command.priority),
-            ttr=command.ttr,
-            delay=command.delay,
+            body_bytes=body if text is None else None,
+            priority=to_task_priority(priority),
+            ttr=ttr,
+            delay=delay,
         )
     except InvalidTask:  # larger than any task may be
         session.replies.add(replies.JOB_TOO_BIG)
@@ -58,146 +59,167 @@ def put(session: BeanstalkSession, command: commands.PutCommand) -> None:
     session.put(job, reply_to_put)
 
 
-def use(session: BeanstalkSession, command: commands.UseCommand) -> None:
-    session.gateway.tubes.use(command.tube, previous=session.used)
-    session.used = command.tube
-    session.replies.add(replies.using(command.tube))
+def use(session: BeanstalkSession, tube: str) -> None:
+    """Use a tube: later jobs are put into it, and peeked and kicked in it."""
+    session.gateway.tubes.use(tube, previous=session.used)
+    session.used = tube
+    session.replies.add(replies.using(tube))
 
 
 # ---------------------------------------------------------------- workers
 
 
-def reserve(session: BeanstalkSession, _: commands.ReserveCommand) -> None:
+def reserve(session: BeanstalkSession) -> None:
+    """Reserve the first ready job of the watched tubes; wait for it without end."""
     session.become_worker()
     session.gateway.reserving.reserve(session.client, None, session.reply_to_reserve_later(reply_to_reserve))
 
 
-def reserve_with_timeout(session: BeanstalkSession, command: commands.ReserveWithTimeoutCommand) -> None:
+def reserve_with_timeout(session: BeanstalkSession, timeout: int) -> None:
+    """Reserve the first ready job of the watched tubes; wait ``timeout`` seconds for it, or not at all if it is 0."""
     session.become_worker()
     callback = session.reply_to_reserve_later(reply_to_reserve)
-    session.gateway.reserving.reserve(session.client, command.timeout, callback)
+    session.gateway.reserving.reserve(session.client, timeout, callback)
 
 
-def reserve_job(session: BeanstalkSession, command: commands.ReserveJobCommand) -> None:
-    if is_possible(session, command.job_id):
+def reserve_job(session: BeanstalkSession, job_id: int) -> None:
+    """Reserve a job by its id."""
+    if is_possible(session, job_id):
         callback = session.reply_before_others(partial(reply_to_reserve_job, session))
-        session.gateway.reserving.reserve_job(session.client, command.job_id, callback)
+        session.gateway.reserving.reserve_job(session.client, job_id, callback)
 
 
-def delete(session: BeanstalkSession, command: commands.DeleteCommand) -> None:
-    if is_possible(session, command.job_id):
-        session.gateway.ends.delete(session.client, command.job_id, session.reply_later(if_found(replies.DELETED)))
+def delete(session: BeanstalkSession, job_id: int) -> None:
+    """Delete a job that this client has reserved, or that no client has."""
+    if is_possible(session, job_id):
+        session.gateway.ends.delete(session.client, job_id, session.reply_later(if_found(replies.DELETED)))
 
 
-def release(session: BeanstalkSession, command: commands.ReleaseCommand) -> None:
-    priority = to_task_priority(command.priority)
+def release(session: BeanstalkSession, job_id: int, priority: int, delay: int) -> None:
+    """Release a reserved job, with a new priority and delay."""
+    priority = to_task_priority(priority)
     callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.gateway.ends.release(session.client, command.job_id, callback, priority=priority, delay=command.delay)
+    session.gateway.ends.release(session.client, job_id, callback, priority=priority, delay=delay)
 
 
-def bury(session: BeanstalkSession, command: commands.BuryCommand) -> None:
+def bury(session: BeanstalkSession, job_id: int, priority: int) -> None:
+    """Bury a reserved job, with a new priority."""
     callback = session.reply_later(REPLIES_TO_ENDS.__getitem__)
-    session.gateway.ends.bury(session.client, command.job_id, to_task_priority(command.priority), callback)
+    session.gateway.ends.bury(session.client, job_id, to_task_priority(priority), callback)
 
 
-def touch(session: BeanstalkSession, command: commands.TouchCommand) -> None:
-    session.gateway.reserving.touch(session.client, command.job_id, session.reply_later(if_found(replies.TOUCHED)))
+def touch(session: BeanstalkSession, job_id: int) -> None:
+    """Renew the deadline of a reservation."""
+    session.gateway.reserving.touch(session.client, job_id, session.reply_later(if_found(replies.TOUCHED)))
 
 
-def watch(session: BeanstalkSession, command: commands.WatchCommand) -> None:
-    if command.tube not in session.watched:
-        session.gateway.tubes.watch(command.tube)
-        session.watched.append(command.tube)
+def watch(session: BeanstalkSession, tube: str) -> None:
+    """Add a tube to the watched ones."""
+    if tube not in session.watched:
+        session.gateway.tubes.watch(tube)
+        session.watched.append(tube)
         session.client.watched = tuple(session.watched)
     session.replies.add(replies.watching(len(session.watched)))
 
 
-def ignore(session: BeanstalkSession, command: commands.IgnoreCommand) -> None:
+def ignore(session: BeanstalkSession, tube: str) -> None:
+    """Remove a tube from the watched ones."""
     watched = session.watched
-    if command.tube in watched:
+    if tube in watched:
         if len(watched) == 1:
             session.replies.add(replies.NOT_IGNORED)
             return
-        watched[watched.index(command.tube)] = watched[-1]  # beanstalkd fills the gap with the last one
+        watched[watched.index(tube)] = watched[-1]  # beanstalkd fills the gap with the last one
         watched.pop()
         session.client.watched = tuple(watched)
-        session.gateway.tubes.ignore(command.tube)
+        session.gateway.tubes.ignore(tube)
     session.replies.add(replies.watching(len(watched)))
 
 
 # ---------------------------------------------------------------- everyone
 
 
-def peek(session: BeanstalkSession, command: commands.PeekCommand) -> None:
-    if is_possible(session, command.job_id):
-        session.query(reply_to_peek, jobs.peek, command.job_id)
+def peek(session: BeanstalkSession, job_id: int) -> None:
+    """Return a job by its id, without reserving it."""
+    if is_possible(session, job_id):
+        session.query(reply_to_peek, jobs.peek, job_id)
 
 
-def peek_ready(session: BeanstalkSession, _: commands.PeekReadyCommand) -> None:
+def peek_ready(session: BeanstalkSession) -> None:
+    """Return the job of the used tube that would be reserved next."""
     session.query(reply_to_peek, jobs.peek_ready, session.used)
 
 
-def peek_delayed(session: BeanstalkSession, _: commands.PeekDelayedCommand) -> None:
+def peek_delayed(session: BeanstalkSession) -> None:
+    """Return the delayed job of the used tube whose delay ends first."""
     session.query(reply_to_peek, jobs.peek_delayed, session.used)
 
 
-def peek_buried(session: BeanstalkSession, _: commands.PeekBuriedCommand) -> None:
+def peek_buried(session: BeanstalkSession) -> None:
+    """Return the job of the used tube that was buried first."""
     session.query(reply_to_peek, jobs.peek_buried, session.used)
 
 
-def kick(session: BeanstalkSession, command: commands.KickCommand) -> None:
-    session.gateway.ready.kick(session.client, session.used, command.bound, session.reply_before_others(replies.kicked))
+def kick(session: BeanstalkSession, bound: int) -> None:
+    """Make up to ``bound`` jobs of the used tube ready: buried ones, or delayed ones if there are no buried ones."""
+    session.gateway.ready.kick(session.client, session.used, bound, session.reply_before_others(replies.kicked))
 
 
-def kick_job(session: BeanstalkSession, command: commands.KickJobCommand) -> None:
-    if is_possible(session, command.job_id):
-        session.gateway.ready.kick_job(
-            session.client, command.job_id, session.reply_before_others(if_found(replies.KICKED))
-        )
+def kick_job(session: BeanstalkSession, job_id: int) -> None:
+    """Make a buried or delayed job ready."""
+    if is_possible(session, job_id):
+        session.gateway.ready.kick_job(session.client, job_id, session.reply_before_others(if_found(replies.KICKED)))
 
 
-def stats_job(session: BeanstalkSession, command: commands.StatsJobCommand) -> None:
-    if is_possible(session, command.job_id):
-        session.query(reply_to_stats_job, jobs.job_statistics, command.job_id)
+def stats_job(session: BeanstalkSession, job_id: int) -> None:
+    """Return the statistics of a job."""
+    if is_possible(session, job_id):
+        session.query(reply_to_stats_job, jobs.job_statistics, job_id)
 
 
-def stats_tube(session: BeanstalkSession, command: commands.StatsTubeCommand) -> None:
-    make_reply = partial(reply_to_stats_tube, session.gateway, command.tube)
-    session.query_before_others(make_reply, read_tube, session.gateway.tubes.table_counts, command.tube)
+def stats_tube(session: BeanstalkSession, tube: str) -> None:
+    """Return the statistics of a tube."""
+    make_reply = partial(reply_to_stats_tube, session.gateway, tube)
+    session.query_before_others(make_reply, read_tube, session.gateway.tubes.table_counts, tube)
 
 
-def stats(session: BeanstalkSession, _: commands.StatsCommand) -> None:
+def stats(session: BeanstalkSession) -> None:
+    """Return the statistics of the server."""
     make_reply = partial(reply_to_stats, session.gateway)
     session.query_before_others(make_reply, read_server, session.gateway.tubes.table_counts)
 
 
-def list_tubes(session: BeanstalkSession, _: commands.ListTubesCommand) -> None:
+def list_tubes(session: BeanstalkSession) -> None:
+    """Return the names of all tubes."""
     session.query_before_others(partial(reply_to_list_tubes, session), jobs.tubes_with_jobs)
 
 
-def list_tube_used(session: BeanstalkSession, _: commands.ListTubeUsedCommand) -> None:
+def list_tube_used(session: BeanstalkSession) -> None:
+    """Return the name of the used tube."""
     session.replies.add(replies.using(session.used))
 
 
-def list_tubes_watched(session: BeanstalkSession, _: commands.ListTubesWatchedCommand) -> None:
+def list_tubes_watched(session: BeanstalkSession) -> None:
+    """Return the names of the watched tubes."""
     session.replies.add(replies.ok(tube_list(session.watched)))
 
 
-def quit_(session: BeanstalkSession, _: commands.QuitCommand) -> None:
+def quit_(session: BeanstalkSession) -> None:
+    """Close the connection."""
     session.end()
 
 
-def pause_tube(session: BeanstalkSession, command: commands.PauseTubeCommand) -> None:
-    session.gateway.tubes.pause(
-        session.client, command.tube, command.seconds, session.reply_later(if_found(replies.PAUSED))
-    )
+def pause_tube(session: BeanstalkSession, tube: str, seconds: int) -> None:
+    """Let no job of a tube be reserved for some seconds; 0 ends a pause."""
+    session.gateway.tubes.pause(session.client, tube, seconds, session.reply_later(if_found(replies.PAUSED)))
 
 
 # ---------------------------------------------------------------- what beanstalkd does not have
 
 
-def auth(session: BeanstalkSession, command: commands.AuthCommand) -> None:
-    if session.gateway.is_token(command.token):
+def auth(session: BeanstalkSession, token: bytes) -> None:
+    """Prove that the client may use the server. This command is not one of beanstalkd."""
+    if session.gateway.is_token(token):
         session.authorize()
         session.replies.add(replies.AUTHORIZED)
     else:
@@ -205,40 +227,44 @@ def auth(session: BeanstalkSession, command: commands.AuthCommand) -> None:
         session.end()
 
 
-def invalid(session: BeanstalkSession, command: commands.InvalidCommand) -> None:
-    session.replies.add(command.reply)
+def invalid(session: BeanstalkSession, reply: bytes) -> None:
+    """A command that is refused because of its form: it is answered with ``reply``, and does nothing.
+
+    ``counter`` is the statistic that counts it nevertheless, as beanstalkd does; None for most errors.
+    """
+    session.replies.add(reply)
 
 
 HANDLERS: Final[Handlers] = {
-    commands.PutCommand: put,
-    commands.UseCommand: use,
-    commands.ReserveCommand: reserve,
-    commands.ReserveWithTimeoutCommand: reserve_with_timeout,
-    commands.ReserveJobCommand: reserve_job,
-    commands.DeleteCommand: delete,
-    commands.ReleaseCommand: release,
-    commands.BuryCommand: bury,
-    commands.TouchCommand: touch,
-    commands.WatchCommand: watch,
-    commands.IgnoreCommand: ignore,
-    commands.PeekCommand: peek,
-    commands.PeekReadyCommand: peek_ready,
-    commands.PeekDelayedCommand: peek_delayed,
-    commands.PeekBuriedCommand: peek_buried,
-    commands.KickCommand: kick,
-    commands.KickJobCommand: kick_job,
-    commands.StatsJobCommand: stats_job,
-    commands.StatsTubeCommand: stats_tube,
-    commands.StatsCommand: stats,
-    commands.ListTubesCommand: list_tubes,
-    commands.ListTubeUsedCommand: list_tube_used,
-    commands.ListTubesWatchedCommand: list_tubes_watched,
-    commands.QuitCommand: quit_,
-    commands.PauseTubeCommand: pause_tube,
-    commands.AuthCommand: auth,
-    commands.InvalidCommand: invalid,
+    "put": put,
+    "use": use,
+    "reserve": reserve,
+    "reserve-with-timeout": reserve_with_timeout,
+    "reserve-job": reserve_job,
+    "delete": delete,
+    "release": release,
+    "bury": bury,
+    "touch": touch,
+    "watch": watch,
+    "ignore": ignore,
+    "peek": peek,
+    "peek-ready": peek_ready,
+    "peek-delayed": peek_delayed,
+    "peek-buried": peek_buried,
+    "kick": kick,
+    "kick-job": kick_job,
+    "stats-job": stats_job,
+    "stats-tube": stats_tube,
+    "stats": stats,
+    "list-tubes": list_tubes,
+    "list-tube-used": list_tube_used,
+    "list-tubes-watched": list_tubes_watched,
+    "quit": quit_,
+    "pause-tube": pause_tube,
+    "auth": auth,
+    "invalid": invalid,
 }
-"""The function of each command; `commands.COMMANDS` has their lines."""
+"""The function of each command; `commands.READERS` has their lines."""
 
 
 def is_possible(session: BeanstalkSession, job_id: int) -> bool:

@@ -10,26 +10,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from peerd.gateway.beanstalk import commands, replies
-from peerd.gateway.beanstalk.commands import Command, InvalidCommand, PutCommand, UseCommand, WatchCommand, counter_of
-from peerd.gateway.beanstalk.parser import CommandParser
+from peerd.gateway.beanstalk import replies
+from peerd.gateway.beanstalk.commands import COUNTERS, TOO_BIG, Command, CommandParser
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session
 from peerd.gateway.tubes import DEFAULT_TUBE
 
-PUT_COUNTER: Final = commands.COUNTERS[PutCommand]
-RESERVES: Final = frozenset({commands.ReserveCommand, commands.ReserveWithTimeoutCommand})
+RESERVES: Final = frozenset({"reserve", "reserve-with-timeout"})
 """Commands that may follow a reserve before it is answered."""
-PEEKS: Final = frozenset(
-    {commands.PeekCommand, commands.PeekReadyCommand, commands.PeekDelayedCommand, commands.PeekBuriedCommand}
-)
-ANSWERED_WITH_JOB: Final = RESERVES | PEEKS | {commands.ReserveJobCommand}
-
-OF_THE_MOMENT: Final = frozenset({commands.StatsCommand, commands.StatsTubeCommand, commands.ListTubesCommand})
+ANSWERED_WITH_JOB: Final = RESERVES | {"reserve-job", "peek", "peek-ready", "peek-delayed", "peek-buried"}
+OF_THE_MOMENT: Final = frozenset({"stats", "stats-tube", "list-tubes"})
 """Commands that show what this process knows; neither earlier nor later commands are executed beside them."""
 
-Handlers = Mapping[type[Command], Callable[["BeanstalkSession", Any], None]]
+Handlers = Mapping[str, Callable[..., None]]
+"""By the names of commands, functions that are called with the session and the arguments."""
 
 
 class BeanstalkSession(Session):
@@ -74,7 +69,7 @@ class BeanstalkSession(Session):
     @property
     def buffered(self) -> int:
         """Bytes of commands that were not executed yet."""
-        return self.parser.buffered + (len(self._held.body) if isinstance(self._held, PutCommand) else 0)
+        return self.parser.buffered + (0 if self._held is None else len(self._held.body))
 
     @property
     def is_within_line(self) -> bool:
@@ -146,40 +141,36 @@ class BeanstalkSession(Session):
                 return
             self._held = None
             self._count(command)
-            self._handlers[type(command)](self, command)
+            self._handlers[command.name](self, *command.arguments)
 
     def _must_wait(self, command: Command) -> bool:
         """Whether earlier commands must be answered before this one is executed."""
-        kind = type(command)
-        if self._reserving and (kind not in RESERVES or self._reserving >= self._most_reserving):
+        if self._reserving and (command.name not in RESERVES or self._reserving >= self._most_reserving):
             return True
         if not self.replies:
             return False
-        if isinstance(command, UseCommand | WatchCommand):  # an earlier command may delete the last job of the tube
-            return self.gateway.tubes.depends_on_jobs(command.tube)
-        return kind in OF_THE_MOMENT
+        if command.name in ("use", "watch"):  # an earlier command may delete the last job of the tube
+            return self.gateway.tubes.depends_on_jobs(command.arguments[0])
+        return command.name in OF_THE_MOMENT
 
     def _size_of_job(self, command: Command) -> int:
         """The size of the job that a command has, or the largest that it may be answered with."""
-        if isinstance(command, PutCommand):
-            return len(command.body)
-        return self.gateway.settings.max_job_size if type(command) in ANSWERED_WITH_JOB else 0
+        return self.gateway.settings.max_job_size if command.name in ANSWERED_WITH_JOB else len(command.body)
 
     def _count(self, command: Command) -> None:
-        counter = counter_of(command)
-        if counter == PUT_COUNTER:
-            if not isinstance(command, InvalidCommand) or command.reply == replies.EXPECTED_CRLF:
+        if command.counted_as == "put":
+            if command is not TOO_BIG:
                 self.become_producer()
             if self._has_counted_put:
                 self._has_counted_put = False
                 return
-        self.gateway.commands[counter] += 1
+        self.gateway.commands[command.counter] += 1
 
     def _count_begun_put(self) -> None:
         """Count a put by its line, as beanstalkd does, while its body is on its way."""
         if self.parser.is_within_body and not self._has_counted_put:
             self._has_counted_put = True
-            self.gateway.commands[PUT_COUNTER] += 1
+            self.gateway.commands[COUNTERS["put"]] += 1
             if self.parser.is_keeping_body:
                 self.become_producer()
 
