@@ -19,7 +19,7 @@ from peerd.domain.task import NewTask
 from peerd.operate.client import Client
 from peerd.operate.diagnostics import Finding, Level, mysql, postgresql
 from peerd.operate.diagnostics.finding import Verdict
-from peerd.store import jobs
+from peerd.store import enqueue
 from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import alerts, audit, nodes, processes, tasks
@@ -102,7 +102,7 @@ def claim(client: Client, holder: ClaimingProcess) -> None:
 
 
 def put_job(client: Client, _: ClaimingProcess) -> None:
-    client.database.run(jobs.put, [NewTask(queue="tube", ttr=60)])
+    client.database.run(enqueue.put, [NewTask(queue="tube", ttr=60)])
 
 
 GAMMA = "gamma has been silent for 10m; its tasks go to others"

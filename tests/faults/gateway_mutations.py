@@ -14,7 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd import shell
-from peerd.store import jobs, rescue
+from peerd.store import rescue
+from peerd.store.jobs import holding
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks.rows import lock_tasks
@@ -36,7 +37,7 @@ def delete_without_lease() -> None:
         connection.execute(sa.delete(tasks).where(tasks.c.id.in_([claim.id for claim in held])))
         return set(held)
 
-    vars(jobs)[delete_held.__name__] = delete_held
+    vars(holding)[delete_held.__name__] = delete_held
 
 
 def skip_heartbeat() -> None:

@@ -17,7 +17,7 @@ from peerd.domain import outcome
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import chore_batches, enqueue, insert, outcomes, rescue, unique_keys
-from peerd.store.jobs import held
+from peerd.store.jobs import holding
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import id_in_list
@@ -63,7 +63,7 @@ def touch_by_id(connection: Connection, ids: Sequence[int], *_: Any, **values: A
 
 
 def held_by_id(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
-    return (tasks.c.id == held.ID_PARAMETER if is_one else id_in_list(tasks.c.id), status_is(Status.WORKING))
+    return (tasks.c.id == holding.ID_PARAMETER if is_one else id_in_list(tasks.c.id), status_is(Status.WORKING))
 
 
 def claim_together(connection: Connection, by: claimer.Claimer, **how: Any) -> Any:
@@ -132,11 +132,11 @@ MUTATIONS: Final[Mapping[str, tuple[int, Mutation]]] = {
     "staged before due": (0, instead(chore_batches, "now", lambda: FAR)),
     "bulk answers in another order": (0, instead(enqueue, "insert_many", lambda *about: INSERT_MANY(*about)[::-1])),
     "scheduled tasks are enqueued as pending": (0, instead(insert, "_columns", columns_without_status)),
-    "reservation ends by its id alone": (1, instead(held, "_is_held", held_by_id)),
+    "reservation ends by its id alone": (1, instead(holding, "_is_held", held_by_id)),
     "reservation of a dead process counts an attempt": (4, instead(rescue, "lock_tasks", lock_as_claims)),
     "staged job keeps its start": (10, instead(chore_batches, "start_at_when_pending", lambda: tasks.c.start_at)),
     "youngest is kicked first": (5, instead(ASIDE_KINDS[Status.BURIED], "order", (tasks.c.id.desc(),))),
-    "deleted job leaves its attempts": (0, instead(held, "_delete_rest", nothing)),
-    "touch leaves the deadline": (0, instead(held, "seconds_from_now", lambda _: tasks.c.deadline_at)),
+    "deleted job leaves its attempts": (0, instead(holding, "_delete_rest", nothing)),
+    "touch leaves the deadline": (0, instead(holding, "seconds_from_now", lambda _: tasks.c.deadline_at)),
 }
 """Each with a seed that has caught it, which is tried first. What it draws changes with the rules of the machine."""

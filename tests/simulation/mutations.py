@@ -26,8 +26,8 @@ from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
 from peerd.gateway.waiting import QueueClient, Reservation
 from peerd.manager.rescue_guard import RescueGuard
-from peerd.store import chore_batches, jobs, outcomes, rescue
-from peerd.store.jobs import reserving
+from peerd.store import chore_batches, outcomes, rescue
+from peerd.store.jobs import holding, reserving
 from peerd.store.limits import UNLIMITED, LimitCapacity
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
@@ -350,9 +350,9 @@ MUTATIONS: Final = (
     variant("a delete that failed is answered as done", 7, (CLIENTS, "fail the call"),
             (ReservationEnds, "_deleted_held", _deleted_for_certain)),
     variant("a reserved job is deleted without the lease", 6,
-            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (jobs, "delete_held", _delete_by_id)),
+            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (holding, "delete_held", _delete_by_id)),
     variant("a reserved job is released without the lease", 30,
-            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (jobs, "release", _release_by_id)),
+            (CLIENTS, "freeze a process", "freeze in the answer", "move"), (holding, "release", _release_by_id)),
     variant("a reservation whose answer was lost is forgotten", 3, (CLIENTS, "lose the answer"),
             (Reconciliation, "_compare", _ignore)),
     variant("waiting clients depend on rings", 84, (CLIENTS,), (Gateway, "poll_for_waiters", _never_again)),

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import NewTask, Task
-from peerd.store import chore_batches, due, enqueue, jobs, outcomes, rescue
+from peerd.store import chore_batches, due, enqueue, outcomes, rescue
 from peerd.store.chore_batches import HistoryAge, HistoryPlace, purge_step
-from peerd.store.jobs import Bury, Release
+from peerd.store.jobs import free, holding, reserving, statistics
+from peerd.store.jobs.holding import Bury, Release
 from peerd.store.jobs.statistics import count_unfinished_up_to
 from peerd.store.outcomes import ClaimId, TaskProgress
 from peerd.store.schema.tables import limits
@@ -89,7 +90,7 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     held: list[ClaimId] = []
 
     def reserve(connection: sa.Connection, claimer: Claimer, limit: int) -> None:
-        held.extend(job.claim for job in jobs.reserve(connection, claimer, limit, 60))
+        held.extend(job.claim for job in reserving.reserve(connection, claimer, limit, 60))
 
     for claimer, limit in ((few, 1), (few, 10), (many, 1), (many, 10)):
         yield partial(run, reserve, claimer, limit), pending | by_id
@@ -98,24 +99,24 @@ def operations_on_jobs(world: World) -> Iterator[tuple[partial[Any], set[str]]]:
     yield partial(run, reserve, world.claimer("q", "other"), 2), {*pending, *working, *by_id, "a sort of all"}
     process_id = few.process_id
     for claims in (held[:1], held[:9]):
-        yield partial(run, jobs.touch_reservations, process_id, claims), by_id
+        yield partial(run, holding.touch_reservations, process_id, claims), by_id
     for claims in (held[:1], held[1:4]):
-        yield partial(run, jobs.release, process_id, [Release(claim, 1, 0, "releases") for claim in claims]), by_id
+        yield partial(run, holding.release, process_id, [Release(claim, 1, 0, "releases") for claim in claims]), by_id
     for claims in (held[4:5], held[5:8]):
-        yield partial(run, jobs.delete_held, process_id, claims), by_id
-    yield partial(run, jobs.bury, process_id, [Bury(held[8], 1, 1)]), by_id
-    yield partial(run, jobs.reserve_by_id, few, held[8].id, 60), by_id
-    yield partial(run, jobs.kick, "q", 5), aside | by_id
-    yield partial(run, jobs.kick, "other", 5), aside | by_id
-    yield partial(run, jobs.release_all, few.node_id), working | by_id
+        yield partial(run, holding.delete_held, process_id, claims), by_id
+    yield partial(run, holding.bury, process_id, [Bury(held[8], 1, 1)]), by_id
+    yield partial(run, reserving.reserve_by_id, few, held[8].id, 60), by_id
+    yield partial(run, free.kick, "q", 5), aside | by_id
+    yield partial(run, free.kick, "other", 5), aside | by_id
+    yield partial(run, holding.release_all, few.node_id), working | by_id
     read = world.read
-    yield partial(read, jobs.peek_ready, "q"), pending | by_id
-    yield partial(read, jobs.peek_delayed, "q"), aside
-    yield partial(read, jobs.peek_buried, "q"), aside
-    yield partial(read, jobs.job_statistics, held[0].id), by_id
+    yield partial(read, statistics.peek_ready, "q"), pending | by_id
+    yield partial(read, statistics.peek_delayed, "q"), aside
+    yield partial(read, statistics.peek_buried, "q"), aside
+    yield partial(read, statistics.job_statistics, held[0].id), by_id
     for queue in ("small", "empty"):
-        yield partial(read, jobs.tube_counts, queue), pending | aside | working
-        yield partial(read, jobs.has_jobs, queue), pending | aside | working
+        yield partial(read, statistics.count_jobs, queue), pending | aside | working
+        yield partial(read, statistics.has_jobs, queue), pending | aside | working
     grouped = {*working, "a sort of all"}  # of those that are reserved
-    yield partial(read, jobs.tubes_with_jobs), pending | aside | grouped
+    yield partial(read, statistics.tubes_with_jobs), pending | aside | grouped
     yield partial(run, due.read_due_maintenance), {"tasks_due", "tasks_ahead", "tasks_closing"} | pending | grouped

@@ -14,9 +14,10 @@ import pytest
 import peerd
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import LARGEST_CLIENT_SECONDS, NewTask
-from peerd.store import jobs
-from peerd.store.jobs import JobState, Release, ReservedJob, outcomes
-from peerd.store.jobs.outcomes import RecordedFailure
+from peerd.store.jobs import free, holding, reserving, statistics
+from peerd.store.jobs.holding import RecordedFailure, Release
+from peerd.store.jobs.reserving import ReservedJob
+from peerd.store.jobs.statistics import JobState
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
@@ -39,7 +40,7 @@ def test_bodies_come_back_byte_by_byte(world: World) -> None:
         while len(found) < len(BODIES):
             found += reserve(world, claimer, limit)
         assert [job.body for job in found] == list(BODIES)
-        assert [world.read(jobs.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
+        assert [world.read(statistics.peek, job.id) for job in found] == [(job.id, job.body) for job in found]
 
 
 def body_task(body: bytes) -> NewTask:
@@ -65,20 +66,20 @@ def test_three_hundred_tubes_can_be_watched_at_once(world: World) -> None:
 
 def test_a_tube_that_is_paused_is_left_alone_and_others_are_not(world: World) -> None:
     paused, other = put(world, "paused"), put(world, "other", pri=9)
-    world.run_group(jobs.pause_tube, "paused", 3600)
+    world.run_group(free.pause_tube, "paused", 3600)
     claimer = world.claimer("paused", "other")
     assert reserved_ids(world, claimer, 5) == [other]
-    pause = world.read(jobs.pause_state, "paused")
+    pause = world.read(free.pause_state, "paused")
     assert pause.seconds == 3600
     assert 3590 < pause.left <= 3600
-    world.run_group(jobs.pause_tube, "paused", 0)
+    world.run_group(free.pause_tube, "paused", 0)
     assert reserved_ids(world, claimer, 5) == [paused]
     for tube in ("paused", "never-paused"):
-        assert world.read(jobs.pause_state, tube) == jobs.TubePause(0, 0)
-    world.run_group(jobs.pause_tube, "paused", UINT32)
-    assert world.read(jobs.pause_state, "paused").seconds == UINT32
+        assert world.read(free.pause_state, tube) == free.TubePause(0, 0)
+    world.run_group(free.pause_tube, "paused", UINT32)
+    assert world.read(free.pause_state, "paused").seconds == UINT32
     job_id = put(world, "paused")
-    assert world.run_group(jobs.reserve_by_id, claimer, job_id, TTR) is not None, "by its id"
+    assert world.run_group(reserving.reserve_by_id, claimer, job_id, TTR) is not None, "by its id"
 
 
 def test_a_job_that_is_too_late_hides_no_job_of_another_tube(world: World) -> None:
@@ -117,18 +118,18 @@ def test_a_row_without_a_ttr_gets_that_of_its_client_and_says_whether_it_has_att
         job_id = world.insert(**fields)
         job = reserve_one(world, claimer)
         assert (job.id, job.ttr, job.has_attempts) == (job_id, TTR, has_attempts)
-        assert world.run_group(jobs.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
+        assert world.run_group(holding.touch_reservations, claimer.process_id, [job.claim]) == {job.claim}
 
 
 def test_a_free_job_whose_queue_keeps_history_is_canceled_when_it_is_deleted(world: World) -> None:
     for status in Status:
         job_id = world.task_in(status, unique_key=str(status))
-        deleted = world.run_group(partial(jobs.delete_free, keep={"q"}), [job_id, 2**64 - 1])
+        deleted = world.run_group(partial(free.delete_free, keep={"q"}), [job_id, 2**64 - 1])
         is_free = status not in (*FINISHED, Status.WORKING)
         assert (set(deleted), world.status(job_id)) == (({job_id}, Status.CANCELED) if is_free else (set(), status)), (
             status
         )
-    assert world.run_group(jobs.reserve_by_id, world.claimer("q"), 2**64 - 1, TTR) is None
+    assert world.run_group(reserving.reserve_by_id, world.claimer("q"), 2**64 - 1, TTR) is None
 
 
 def test_two_processes_never_reserve_the_same_job(world: World) -> None:
@@ -170,14 +171,14 @@ def test_a_release_with_a_delay_makes_the_job_wait_and_one_without_keeps_the_del
     job_id = put(world, pri=UINT32, ttr=UINT32)
     claimer = world.claimer("q")
     release(world, claimer, Release(reserve_one(world, claimer).claim, 65_536, UINT32, "releases"))
-    found = world.read(jobs.job_statistics, job_id)
+    found = world.read(statistics.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.priority) == (JobState.DELAYED, UINT32, 65_536)
     assert found.time_left > 10**8, "as long as any database can say"
-    job = world.run_group(jobs.reserve_by_id, claimer, job_id, TTR)
+    job = world.run_group(reserving.reserve_by_id, claimer, job_id, TTR)
     assert job is not None
     release(world, claimer, Release(job.claim, None, None, "timeouts"))
-    found = world.read(jobs.job_statistics, job_id)
+    found = world.read(statistics.job_statistics, job_id)
     assert found is not None
     assert (found.state, found.delay, found.time_left) == (JobState.READY, UINT32, 0)
 
@@ -201,7 +202,7 @@ def test_release_all_ends_the_reservations_of_a_node_and_no_claims(world: World)
     kept = reserve_one(world, other)
     claimed = world.add("w")
     world.take_one(msgspec.structs.replace(gateway, queues=("w",)))
-    assert world.run(jobs.release_all, gateway.node_id) == 2
+    assert world.run(holding.release_all, gateway.node_id) == 2
     assert [state(world, job_id) for job_id in ids] == [JobState.READY, JobState.READY, JobState.RESERVED]
     assert kept.id == ids[2]
     assert world.status(claimed) is Status.WORKING
@@ -219,19 +220,19 @@ class Held:
         return reserve_one(self.world, self.claimer)
 
     def fail(self, claim: ClaimId, retry: Any = None) -> Any:
-        return self.world.run_group(outcomes.fail_held, self.claimer.process_id, claim, "boom", retry)
+        return self.world.run_group(holding.fail_held, self.claimer.process_id, claim, "boom", retry)
 
     def complete(self, claim: ClaimId, result: str | None = "1") -> bool:
-        return self.world.run_group(outcomes.complete_held, self.claimer.process_id, claim, result)
+        return self.world.run_group(holding.complete_held, self.claimer.process_id, claim, result)
 
     def report(self, claim: ClaimId) -> bool:
-        return self.world.run_group(outcomes.report_held, self.claimer.process_id, claim, 0.5, "half")
+        return self.world.run_group(holding.report_held, self.claimer.process_id, claim, 0.5, "half")
 
 
 def test_progress_and_a_result_are_kept_with_the_job_and_its_reservation_ends(world: World) -> None:
     held = Held(world)
     job = held.reserve(ttr=LARGEST_CLIENT_SECONDS)
-    touched = world.run_group(jobs.touch_reservations, held.claimer.process_id, [job.claim])
+    touched = world.run_group(holding.touch_reservations, held.claimer.process_id, [job.claim])
     assert (job.ttr, touched, held.report(job.claim)) == (LARGEST_CLIENT_SECONDS, {job.claim}, True)
     task = world.get(job.id)
     assert (task.status, task.progress, task.progress_note) == (Status.WORKING, 0.5, "half")
@@ -273,7 +274,7 @@ def test_pauses_grow_with_the_failures(world: World) -> None:
 def test_one_that_holds_it_no_more_can_change_nothing(world: World) -> None:
     held = Held(world)
     stale = held.reserve()
-    world.run_group(jobs.release, held.claimer.process_id, [jobs.Release(stale.claim)])
+    world.run_group(holding.release, held.claimer.process_id, [holding.Release(stale.claim)])
     current = reserve_one(world, held.claimer)
     assert [held.complete(stale.claim), held.fail(stale.claim), held.report(stale.claim)] == [False] * 3
     task = world.get(current.id)

@@ -12,11 +12,12 @@ from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.waiting import why_tasks_wait
 from peerd.operate.overview import read_overview
-from peerd.store import chore_batches, jobs, outcomes, queue_states
+from peerd.store import chore_batches, outcomes, queue_states
 from peerd.store.bulk.acting import carry_out_chunk
 from peerd.store.bulk.creating import create_bulk, preview_bulk
 from peerd.store.connection.database import Database
-from peerd.store.jobs import Release
+from peerd.store.jobs.holding import Release, delete_held, release
+from peerd.store.jobs.reserving import reserve
 from peerd.store.nodes.nodes import count_running
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
@@ -277,10 +278,10 @@ def test_what_queue_clients_do_is_planned_for_every_size_of_the_table(world: Wor
 
     def work(connection: sa.Connection) -> list[str]:
         for _ in range(10):
-            assert not jobs.reserve(connection, claimer, 5, 60)
-            assert not jobs.release(connection, claimer.process_id, [Release(claim) for claim in unheld])
+            assert not reserve(connection, claimer, 5, 60)
+            assert not release(connection, claimer.process_id, [Release(claim) for claim in unheld])
             for claims in (unheld, unheld[:1]):
-                assert not jobs.delete_held(connection, claimer.process_id, claims)
+                assert not delete_held(connection, claimer.process_id, claims)
         return plans_of_prepared(connection, "tasks")
 
     database = Database(world.store.url)  # whose connections have planned nothing yet

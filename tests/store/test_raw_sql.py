@@ -12,8 +12,11 @@ from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
-from peerd.store import chore_batches, jobs
-from peerd.store.jobs import Bury, Release
+from peerd.store import chore_batches
+from peerd.store.jobs.free import delete_free, kick
+from peerd.store.jobs.holding import Bury, Release, release_all, touch_reservations
+from peerd.store.jobs.reserving import reserve_by_id
+from peerd.store.jobs.statistics import job_statistics
 from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
@@ -160,20 +163,20 @@ def test_a_job_that_no_library_would_write_is_treated_like_any_other_and_keeps_n
         held = {job.id: job.claim for job in reserve(world, claimer, 2)}
         assert set(held) == {odd, good}, name
         both = list(held.values())
-        assert world.run_group(jobs.touch_reservations, claimer.process_id, both) == set(both), name
+        assert world.run_group(touch_reservations, claimer.process_id, both) == set(both), name
         assert release(world, claimer, *(Release(claim, 0, 0, "timeouts") for claim in both)) == set(both), name
         both = [job.claim for job in reserve(world, claimer, 2)]
         assert bury(world, claimer, *(Bury(claim, 0, place) for place, claim in enumerate(both))) == set(both), name
-        assert world.run_group(jobs.kick, "q", 5) == 2, name
+        assert world.run_group(kick, "q", 5) == 2, name
         assert {job.id for job in reserve(world, claimer, 2)} == {odd, good}, name
         if name in EVERYWHERE:
-            world.run(jobs.release_all, claimer.node_id)
-            assert world.read(jobs.job_statistics, odd) is not None, name
-            taken = world.run_group(jobs.reserve_by_id, claimer, odd, 60)
+            world.run(release_all, claimer.node_id)
+            assert world.read(job_statistics, odd) is not None, name
+            taken = world.run_group(reserve_by_id, claimer, odd, 60)
             assert (taken and taken.id) == odd, name
-            world.run(jobs.release_all, claimer.node_id)
+            world.run(release_all, claimer.node_id)
             assert world.status(odd) is Status.PENDING, name
-            assert world.run_group(jobs.delete_free, [odd]), name
+            assert world.run_group(delete_free, [odd]), name
 
 
 def test_a_task_that_no_database_can_have_is_not_found_by_any_action(world: World) -> None:

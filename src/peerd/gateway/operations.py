@@ -13,8 +13,10 @@ import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.task import NewTask
-from peerd.store import jobs
-from peerd.store.jobs.types import Bury, Release, ReservedJob
+from peerd.store import enqueue
+from peerd.store.jobs import holding, reserving
+from peerd.store.jobs.holding import Bury, Release
+from peerd.store.jobs.reserving import ReservedJob
 from peerd.store.outcomes import ClaimId
 from peerd.store.take.claimer import Claimer
 
@@ -135,7 +137,7 @@ class StoreQuery(StoreCall, frozen=True):
 
 
 def _put(connection: Connection, _: Holder, given: Sequence[Put]) -> Results:
-    return jobs.put(connection, [operation.job for operation in given])
+    return enqueue.put(connection, [operation.job for operation in given])
 
 
 def _reserve(connection: Connection, holder: Holder, given: Sequence[Reserve]) -> Results:
@@ -148,7 +150,7 @@ def _reserve(connection: Connection, holder: Holder, given: Sequence[Reserve]) -
         while position + len(together) < len(given) and given[position + len(together)].tubes == tubes:
             together.append(given[position + len(together)])
         limit = sum(operation.demand.left for operation in together)
-        found = jobs.reserve(connection, holder.claimer(tubes), limit, holder.default_ttr) if limit else []
+        found = reserving.reserve(connection, holder.claimer(tubes), limit, holder.default_ttr) if limit else []
         for operation in together:
             first = operation.demand.fill(found)
             results.append(first)
@@ -160,22 +162,22 @@ def _reserve(connection: Connection, holder: Holder, given: Sequence[Reserve]) -
 def _delete(connection: Connection, holder: Holder, given: Sequence[DeleteHeld]) -> Results:
     keep = frozenset(operation.claim for operation in given if operation.keep)
     held = [operation.claim for operation in given]
-    deleted = jobs.delete_held(connection, holder.process_id, held, keep=keep)
+    deleted = holding.delete_held(connection, holder.process_id, held, keep=keep)
     return [claim in deleted for claim in held]
 
 
 def _release(connection: Connection, holder: Holder, given: Sequence[ReleaseHeld]) -> Results:
-    released = jobs.release(connection, holder.process_id, [operation.release for operation in given])
+    released = holding.release(connection, holder.process_id, [operation.release for operation in given])
     return [operation.release.claim in released for operation in given]
 
 
 def _bury(connection: Connection, holder: Holder, given: Sequence[BuryHeld]) -> Results:
-    buried = jobs.bury(connection, holder.process_id, [operation.bury for operation in given])
+    buried = holding.bury(connection, holder.process_id, [operation.bury for operation in given])
     return [operation.bury.claim in buried for operation in given]
 
 
 def _touch(connection: Connection, holder: Holder, given: Sequence[TouchHeld]) -> Results:
-    touched = jobs.touch_reservations(connection, holder.process_id, [operation.claim for operation in given])
+    touched = holding.touch_reservations(connection, holder.process_id, [operation.claim for operation in given])
     return [operation.claim in touched for operation in given]
 
 
@@ -185,7 +187,7 @@ def _held_call(connection: Connection, holder: Holder, given: Sequence[HeldCall]
 
 def _reserve_job(connection: Connection, holder: Holder, given: Sequence[ReserveJob]) -> Results:
     claimer = holder.claimer(())
-    return [jobs.reserve_by_id(connection, claimer, operation.job_id, holder.default_ttr) for operation in given]
+    return [reserving.reserve_by_id(connection, claimer, operation.job_id, holder.default_ttr) for operation in given]
 
 
 def _call(connection: Connection, _: Holder, given: Sequence[StoreCall]) -> Results:

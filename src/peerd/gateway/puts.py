@@ -27,8 +27,8 @@ from peerd.gateway.operations import Put, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
 from peerd.gateway.waiting import QueueClient
-from peerd.store import jobs
 from peerd.store.enqueue import Enqueued
+from peerd.store.jobs.statistics import count_unfinished_up_to
 
 NO_OPTIONS: Final = QueueSettings()
 VALID_FOR: Final = 1.0
@@ -157,7 +157,7 @@ class QueueCapacities:
 def count_for_capacity(connection: Connection, queue: str, most: int) -> tuple[int, float]:
     """The unfinished jobs of a queue, up to the limit, and the seconds that counting them has taken."""
     began = monotonic()
-    return jobs.count_unfinished_up_to(connection, queue, most), monotonic() - began
+    return count_unfinished_up_to(connection, queue, most), monotonic() - began
 
 
 def wait_for_ends(_: Connection) -> None:

@@ -20,9 +20,9 @@ from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue
 from peerd.gateway.operations import StoreCall
 from peerd.gateway.waiting import FOREVER, QueueClient, Waiters
-from peerd.store import jobs
 from peerd.store.chore_batches import stage_all_due
 from peerd.store.due import find_next_due
+from peerd.store.jobs.free import KickedPart, kick_job, kick_part
 from peerd.store.tasks.rows import BATCH
 
 TIMER_MARGIN: Final = 0.001
@@ -206,7 +206,7 @@ class ReadyJobs:
     ) -> None:
         wanted = min(left, KICK_PART)
 
-        def executed(part: jobs.KickedPart | OperationFailed) -> None:
+        def executed(part: KickedPart | OperationFailed) -> None:
             if isinstance(part, OperationFailed):
                 callback(part)
                 return
@@ -216,14 +216,12 @@ class ReadyJobs:
             else:
                 callback(kicked + part.kicked)
 
-        self._operations.submit(client, StoreCall(jobs.kick_part, (tube, wanted, statuses)), executed)
+        self._operations.submit(client, StoreCall(kick_part, (tube, wanted, statuses)), executed)
         self.offer(client, tube, wanted)
 
     def kick_job(self, client: QueueClient, job_id: int, callback: Callback) -> None:
         """Make a buried or delayed job ready; the result is its queue, or None."""
-        self._operations.submit(
-            client, StoreCall(jobs.kick_job, (job_id,)), partial(self._kicked_job, client, callback)
-        )
+        self._operations.submit(client, StoreCall(kick_job, (job_id,)), partial(self._kicked_job, client, callback))
 
     def _kicked_job(self, client: QueueClient, callback: Callback, queue: str | OperationFailed | None) -> None:
         if isinstance(queue, str):

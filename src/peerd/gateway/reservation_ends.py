@@ -23,9 +23,9 @@ from peerd.gateway.puts import QueueCapacities, QueueOptions
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
 from peerd.gateway.waiting import QueueClient, Reservation
-from peerd.store import jobs
-from peerd.store.jobs.outcomes import RecordedFailure
-from peerd.store.jobs.types import Bury, Release, ReservedJob
+from peerd.store.jobs.free import delete_free
+from peerd.store.jobs.holding import Bury, RecordedFailure, Release
+from peerd.store.jobs.reserving import ReservedJob
 from peerd.store.outcomes import ClaimId, claims_of_process
 
 SOONEST_STAGING: Final = 0.001
@@ -229,7 +229,7 @@ class ReservationEnds:
 
 def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -> Mapping[int, str]:
     """Delete a job that no client holds; its queue by its id, or nothing."""
-    return jobs.delete_free(connection, [job_id], keep=keep)
+    return delete_free(connection, [job_id], keep=keep)
 
 
 def ignore(_: object) -> None:

@@ -18,7 +18,7 @@ from peerd.gateway.operations import Demand, Reserve, ReserveJob, TouchHeld
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.waiting import FOREVER, QueueClient, Reservation, ReserveEnd, Want
-from peerd.store.jobs.types import ReservedJob
+from peerd.store.jobs.reserving import ReservedJob
 
 MOST_WANTED: Final = 1_000
 """Jobs of one batch, which are in memory at once, for reserves that have just come."""

@@ -19,8 +19,8 @@ from peerd.gateway.group_commit import Callback, OperationQueue, Written
 from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.waiting import QueueClient
-from peerd.store import jobs
-from peerd.store.jobs.types import TubeCounts
+from peerd.store.jobs.free import pause_tube
+from peerd.store.jobs.statistics import TubeCounts, count_jobs, has_jobs
 
 DEFAULT_TUBE: Final = "default"
 MAX_TUBES_CHECKED: Final = 100
@@ -175,18 +175,18 @@ class Tubes:
 
 def pause_if_alive(connection: Connection, tube: str, seconds: int, is_needed: bool) -> bool:  # noqa: FBT001 - an operation
     """Pause a tube that a connection needs or that has jobs; return whether it does."""
-    if not (is_needed or jobs.has_jobs(connection, tube)):
+    if not (is_needed or has_jobs(connection, tube)):
         return False
-    jobs.pause_tube(connection, tube, seconds)
+    pause_tube(connection, tube, seconds)
     return True
 
 
 def tube_lives(connection: Connection, tube: str, ends_pause: bool) -> bool:  # noqa: FBT001 - an operation
     """Whether a tube has jobs; if not, end its pause if asked to."""
-    if jobs.has_jobs(connection, tube):
+    if has_jobs(connection, tube):
         return True
     if ends_pause:
-        jobs.pause_tube(connection, tube, 0)
+        pause_tube(connection, tube, 0)
     return False
 
 
@@ -205,11 +205,11 @@ class TableCounts:
 
     def of_tube(self, connection: Connection, tube: str) -> TubeCounts:
         """The jobs of a tube in each state."""
-        return self._count(tube, lambda: jobs.tube_counts(connection, tube))
+        return self._count(tube, lambda: count_jobs(connection, tube))
 
     def of_all(self, connection: Connection) -> TubeCounts:
         """The jobs of all tubes in each state."""
-        return self._count(None, lambda: jobs.cluster_counts(connection))
+        return self._count(None, lambda: count_jobs(connection, None))
 
     def _count(self, tube: str | None, count: Callable[[], TubeCounts]) -> TubeCounts:
         began = time.monotonic()

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from peerd.gateway.group_commit import Batch, Callback, Run
 from peerd.gateway.operations import Reserve
-from peerd.store.jobs.types import ReservedJob
+from peerd.store.jobs.reserving import ReservedJob
 from peerd.store.outcomes import ClaimId
 
 SAFETY_MARGIN: Final = 1.0

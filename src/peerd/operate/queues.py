@@ -15,8 +15,9 @@ from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store import jobs, limits, queue_states, queues
+from peerd.store import limits, queue_states, queues
 from peerd.store.access.audit import limit_state, queue_state
+from peerd.store.jobs.free import kick
 from peerd.store.limits import LimitState
 from peerd.store.nodes.known_handlers import read_misfit
 from peerd.store.queue_states import QueueState
@@ -120,7 +121,7 @@ class QueueOperations(OperationGroup[Mode]):
         """
         most = validation.number("limit", limit, 1, MOST_KICKED)
         self._require_queue("queues.kick", validation.queue(name))
-        query = Query("run", jobs.kick, name, most).making("queue", lambda count: (name, {"kicked": count}))
+        query = Query("run", kick, name, most).making("queue", lambda count: (name, {"kicked": count}))
         return self._if_known(name, query).then_ring(TasksAvailable((name,)))
 
     def _if_known(self, name: str, query: Query[T]) -> Query[T]:

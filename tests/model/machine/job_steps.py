@@ -11,8 +11,9 @@ from hypothesis.stateful import rule
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
-from peerd.store import jobs
-from peerd.store.jobs import Bury, Release
+from peerd.store import enqueue
+from peerd.store.jobs import free, holding, reserving
+from peerd.store.jobs.holding import Bury, Release
 from peerd.store.outcomes import ClaimId
 from tests.model.machine.base import CLAIM_INDEXES, LIMITS, QUEUES, ModelMachine, claimer_of, has_task_in, keys, only_if
 from tests.model.machine.user_steps import has_room
@@ -44,13 +45,13 @@ class JobSteps(ModelMachine):
     @only_if(has_room)
     def put(self, queue: str, priority: int, delay: int, key: str | None) -> None:
         new = NewTask(queue=queue, priority=priority, ttr=100, delay=delay, unique_key=key)
-        [got] = self.group(jobs.put, [new])
+        [got] = self.group(enqueue.put, [new])
         self.same([(got.id, got.created)], user_rules.enqueue(self.state, [new], [got.id]))
 
     @rule(process=ModelMachine.processes, queues=served, limit=LIMITS)
     @only_if(has_task_in(Status.PENDING))
     def reserve(self, process: ModelProcess, queues: tuple[str, ...], limit: int) -> None:
-        got = self.group(jobs.reserve, claimer_of(process, queues), limit, DEFAULT_TTR)
+        got = self.group(reserving.reserve, claimer_of(process, queues), limit, DEFAULT_TTR)
         wanted = job_rules.reserve(self.state, process, queues, limit, DEFAULT_TTR)
         self.same([(job.id, job.lease) for job in got], wanted)
         for job in got:
@@ -66,7 +67,7 @@ class JobSteps(ModelMachine):
     @only_if(lambda machine: machine.state.tasks)
     def take(self, process: ModelProcess, index: int) -> None:
         job_id = self._pick_job(index)
-        got = self.group(jobs.reserve_by_id, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
+        got = self.group(reserving.reserve_by_id, claimer_of(process, QUEUES), job_id, DEFAULT_TTR)
         wanted = job_rules.take(self.state, process, job_id, DEFAULT_TTR)
         self.same(None if got is None else (got.id, got.lease), wanted)
         if got is not None:
@@ -77,7 +78,7 @@ class JobSteps(ModelMachine):
     def delete_held(self, indexes: list[int], other: ModelProcess, own: bool) -> None:  # noqa: FBT001
         claims, process = self._pick_reserved(indexes)
         process = process if own else other
-        got = self.group(jobs.delete_held, process.id, claims)
+        got = self.group(holding.delete_held, process.id, claims)
         self.same(keys(got), job_rules.delete(self.state, process.id, sorted(keys(set(claims)))))
 
     @rule(indexes=st.lists(CLAIM_INDEXES, min_size=1, max_size=3), how=st.lists(releases, min_size=3, max_size=3))
@@ -85,7 +86,7 @@ class JobSteps(ModelMachine):
     def release(self, indexes: list[int], how: list[Any]) -> None:
         claims, process = self._pick_reserved(indexes)
         wanted = [Release(claim, *one) for claim, one in zip(claims, how, strict=False)]
-        got = self.group(jobs.release, process.id, wanted)
+        got = self.group(holding.release, process.id, wanted)
         self.same(keys(got), job_rules.release(self.state, process.id, wanted))
 
     @rule(index=CLAIM_INDEXES, priority=st.sampled_from([None, 11]), counts=st.sampled_from([None, "timeouts"]))
@@ -93,29 +94,29 @@ class JobSteps(ModelMachine):
     def bury(self, index: int, priority: int | None, counts: Any) -> None:
         [claim], process = self._pick_reserved([index])
         one = Bury(claim, priority, next(self.burials), counts)
-        got = self.group(jobs.bury, process.id, [one])
+        got = self.group(holding.bury, process.id, [one])
         self.same(keys(got), job_rules.bury(self.state, process.id, one))
 
     @rule(indexes=st.lists(CLAIM_INDEXES, min_size=1, max_size=3))
     @only_if(lambda machine: machine.reserved)
     def touch_reservations(self, indexes: list[int]) -> None:
         claims, process = self._pick_reserved(indexes)
-        got = self.group(jobs.touch_reservations, process.id, claims)
+        got = self.group(holding.touch_reservations, process.id, claims)
         self.same(keys(got), job_rules.touch(self.state, process.id, sorted(keys(set(claims)))))
 
     @rule(queue=st.sampled_from(QUEUES), bound=LIMITS)
     @only_if(has_task_in(Status.BURIED, Status.SCHEDULED, Status.FAILURE))
     def kick(self, queue: str, bound: int) -> None:
-        self.same(self.group(jobs.kick, queue, bound), job_rules.kick(self.state, queue, bound))
+        self.same(self.group(free.kick, queue, bound), job_rules.kick(self.state, queue, bound))
 
     @rule(index=CLAIM_INDEXES, is_kicked=st.booleans())
     @only_if(lambda machine: machine.state.tasks)
     def act_on_any_job(self, index: int, is_kicked: bool) -> None:  # noqa: FBT001
         job_id = self._pick_job(index)
         if is_kicked:
-            self.same(self.group(jobs.kick_job, job_id), job_rules.kick_job(self.state, job_id))
+            self.same(self.group(free.kick_job, job_id), job_rules.kick_job(self.state, job_id))
         else:
-            self.same(set(self.group(jobs.delete_free, [job_id])), job_rules.delete_free(self.state, job_id))
+            self.same(set(self.group(free.delete_free, [job_id])), job_rules.delete_free(self.state, job_id))
 
     def _pick_job(self, index: int) -> int:
         """A job: those that are set aside first, then the others; last one that is not there."""

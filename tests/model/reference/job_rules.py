@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from peerd.domain.lifecycle import Status, TaskEvent, after, sources
-from peerd.store.jobs import Bury, Release
+from peerd.store.jobs.holding import Bury, Release
 from tests.model.reference.process_rules import Claim, eligible, in_order, is_on_duty
 from tests.model.reference.state import ModelProcess, ModelState, ModelTask
 

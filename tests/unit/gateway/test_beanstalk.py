@@ -15,7 +15,8 @@ from peerd.gateway.beanstalk.commands import MAX_LINE, Command, CommandParser, i
 from peerd.gateway.beanstalk.commands import command_with as c
 from peerd.gateway.beanstalk.handlers import HANDLERS
 from peerd.gateway.tubes import Tube
-from peerd.store.jobs.types import JobState, JobStatistics, TubeCounts, TubePause
+from peerd.store.jobs.free import TubePause
+from peerd.store.jobs.statistics import JobState, JobStatistics, TubeCounts
 
 BIG = 2**64 - 1
 ALL_CHARACTERS = "ABCXYZabcxyz0189-+/;.$_()"

@@ -22,7 +22,8 @@ from peerd.gateway.reservation_ends import ReservationEnds
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.tubes import FEW, TableCounts
 from peerd.store.connection.database import Database
-from peerd.store.jobs.types import Release, TubeCounts
+from peerd.store.jobs.holding import Release
+from peerd.store.jobs.statistics import TubeCounts
 from peerd.store.outcomes import ClaimId
 from peerd.testing import eventually_async
 from tests.support.manual_clock import ManualClock
@@ -232,8 +233,7 @@ def test_a_count_is_used_for_ten_times_as_long_as_it_took(monkeypatch: pytest.Mo
         return TubeCounts(ready=jobs, urgent=counted)
 
     monkeypatch.setattr("peerd.gateway.tubes.time.monotonic", lambda: now)
-    monkeypatch.setattr("peerd.store.jobs.tube_counts", count)
-    monkeypatch.setattr("peerd.store.jobs.cluster_counts", count)
+    monkeypatch.setattr("peerd.gateway.tubes.count_jobs", count)
     for takes, jobs, pauses, numbers in (
         (0.0, FEW + 1, (0.0, 0.0), [1, 2, 3]),
         (0.06, FEW + 1, (0.5, 0.2), [1, 1, 2]),

@@ -11,7 +11,7 @@ from peerd.gateway.operations import Reserve, StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reserving import Reserving
 from peerd.gateway.waiting import QueueClient, Reservation, ReserveEnd
-from peerd.store.jobs.types import ReservedJob
+from peerd.store.jobs.reserving import ReservedJob
 from peerd.testing.waiting import eventually_async
 
 TIMED_OUT, DEADLINE_SOON = ReserveEnd.TIMED_OUT, ReserveEnd.DEADLINE_SOON

@@ -25,8 +25,9 @@ from peerd.gateway.standalone.database_file import (
 )
 from peerd.gateway.standalone.server import OwnNode
 from peerd.gateway.standalone.start import ProgramExit, parse_flags
-from peerd.store import jobs
+from peerd.store import enqueue
 from peerd.store.connection.database import Database
+from peerd.store.jobs import reserving
 from peerd.store.nodes.nodes import find_node
 from peerd.store.nodes.processes import list_processes
 from peerd.testing import eventually
@@ -238,12 +239,12 @@ def start(database: Database) -> tuple[OwnNode, Holder]:
 
 
 def reserve(database: Database, holder: Holder) -> list[int]:
-    return [job.id for job in database.run(jobs.reserve, holder.claimer(("default",)), 10, 60)]
+    return [job.id for job in database.run(reserving.reserve, holder.claimer(("default",)), 10, 60)]
 
 
 def test_a_new_process_releases_earlier_reservations_and_renews_its_heartbeats(database: Database) -> None:
     node, killed = start(database)
-    ids = [one.id for one in database.run(jobs.put, [NewTask(queue="default", ttr=60) for _ in range(3)])]
+    ids = [one.id for one in database.run(enqueue.put, [NewTask(queue="default", ttr=60) for _ in range(3)])]
     assert reserve(database, killed) == ids
     node, holder = start(database)
     assert (holder.process_id != killed.process_id, holder.node_id) == (True, killed.node_id)

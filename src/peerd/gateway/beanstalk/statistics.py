@@ -20,8 +20,8 @@ from peerd.gateway.beanstalk import VERSION, replies
 from peerd.gateway.beanstalk.commands import COUNTERS, to_client_priority
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.tubes import TableCounts, Tube
-from peerd.store import jobs
-from peerd.store.jobs.types import JobStatistics, TubeCounts, TubePause
+from peerd.store.jobs.free import TubePause, pause_state
+from peerd.store.jobs.statistics import JobStatistics, TubeCounts, tubes_with_jobs
 
 Statistic = int | float | str | bool
 """A float is a time in seconds that is printed with microseconds."""
@@ -37,12 +37,12 @@ QUOTED: Final = frozenset({"tube", "name", "version", "hostname", "os", "platfor
 
 def read_tube(connection: Connection, counted: TableCounts, name: str) -> tuple[TubeCounts, TubePause]:
     """The jobs of a tube, and its pause."""
-    return counted.of_tube(connection, name), jobs.pause_state(connection, name)
+    return counted.of_tube(connection, name), pause_state(connection, name)
 
 
 def read_server(connection: Connection, counted: TableCounts) -> tuple[TubeCounts, list[str]]:
     """All jobs, and the tubes that have jobs."""
-    return counted.of_all(connection), jobs.tubes_with_jobs(connection)
+    return counted.of_all(connection), tubes_with_jobs(connection)
 
 
 def reply_to_stats_job(found: JobStatistics | None) -> bytes:

@@ -26,7 +26,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.task import LARGEST_CLIENT_SECONDS
-from peerd.store.jobs.types import ReservedJob
+from peerd.store.outcomes import ClaimId
 from peerd.store.schema.lanes import all_lanes
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
@@ -74,6 +74,33 @@ BESIDE_LIMITS: Final = ""
 
 Row = Sequence[Any]
 """The columns of a job as they are after the reservation."""
+
+
+class ReservedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that was reserved.
+
+    Attributes:
+        ttr: seconds until its deadline, at the reservation and after each touch.
+        lease: names this reservation in every later write.
+        has_attempts: workers have tried it without success, so that it may have rows in ``attempts``.
+        timeouts, releases: how often a reservation of it has ended so.
+    """
+
+    id: int
+    queue: str
+    body: bytes
+    priority: int
+    ttr: int
+    lease: int
+    unique_key: str | None
+    has_attempts: bool
+    timeouts: int
+    releases: int
+
+    @property
+    def claim(self) -> ClaimId:
+        """The identity of the reservation."""
+        return ClaimId(self.id, self.lease)
 
 
 class ReservationTerms(msgspec.Struct, frozen=True):

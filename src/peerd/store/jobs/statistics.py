@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -18,7 +19,6 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.jobs.reserving import to_bytes
-from peerd.store.jobs.types import URGENT_ABOVE, FoundJob, JobState, JobStatistics, TubeCounts
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL, now
 from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter, run_union
@@ -36,6 +36,65 @@ from peerd.store.tasks.counts import queues_by_kind
 from peerd.store.tasks.pages import entries_behind, section_of
 from peerd.store.tasks.rows import batches, to_whole_number
 
+
+class JobState(StrEnum):
+    """The states of a job."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    RESERVED = "reserved"
+    BURIED = "buried"
+
+
+class FoundJob(NamedTuple):
+    """A job that was looked at and not reserved."""
+
+    id: int
+    body: bytes
+
+
+class JobStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of a job; times are in whole seconds.
+
+    Attributes:
+        age: since it was put.
+        delay: the last one that was given.
+        ttr: None for a task that no queue client has put or reserved.
+        time_left: until its deadline, or until it is ready; 0 in other states.
+    """
+
+    id: int
+    queue: str
+    state: JobState
+    priority: int
+    age: int
+    delay: int
+    ttr: int | None
+    time_left: int
+    reserves: int
+    timeouts: int
+    releases: int
+    buries: int
+    kicks: int
+
+
+class TubeCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of jobs in each state, of one tube or of all; urgent ones are among the ready ones."""
+
+    urgent: int = 0
+    ready: int = 0
+    reserved: int = 0
+    delayed: int = 0
+    buried: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs in any state."""
+        return self.ready + self.reserved + self.delayed + self.buried
+
+
+URGENT_ABOVE: Final = 65_536 - 1024
+"""Jobs of a higher priority than this are urgent: those whose pri is below 1024."""
 STATES: Final = {
     Status.PENDING: JobState.READY,
     Status.SCHEDULED: JobState.DELAYED,
@@ -77,16 +136,6 @@ def job_statistics(connection: Connection, job_id: int) -> JobStatistics | None:
     )
 
 
-def tube_counts(connection: Connection, queue: str) -> TubeCounts:
-    """The number of jobs of a tube in each state."""
-    return _count(connection, queue)
-
-
-def cluster_counts(connection: Connection) -> TubeCounts:
-    """The number of jobs of all tubes in each state."""
-    return _count(connection, None)
-
-
 def has_jobs(connection: Connection, queue: str) -> bool:
     """Whether a tube has jobs, in any state."""
     first = [kind.first(queue, tasks.c.id) for kind in UNFINISHED_KINDS]
@@ -113,7 +162,8 @@ def tubes_with_jobs(connection: Connection) -> list[str]:
 # ---------------------------------------------------------------- counts
 
 
-def _count(connection: Connection, queue: str | None) -> TubeCounts:
+def count_jobs(connection: Connection, queue: str | None) -> TubeCounts:
+    """The number of jobs of a tube, or of all tubes, in each state."""
     urgent = ready = ahead = 0
     for kind in PENDING_KINDS:
         row = connection.execute(_count_pending(kind, queue)).one()

@@ -1,14 +1,20 @@
-"""What any client may do with jobs that no client holds: kick them, and delete them."""
+"""What any queue client may do: kick and delete jobs that no client holds, and pause a tube."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import msgspec
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import Status, TaskEvent, sources
-from peerd.store.schema.tables import tasks
+from peerd.domain.task import delay_until_start
+from peerd.store.jobs.statistics import whole_seconds_left
+from peerd.store.queues import pause, resume
+from peerd.store.schema.tables import queues, tasks
+from peerd.store.schema.types import now
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import ASIDE_KINDS, status_is
 from peerd.store.tasks.rows import (
@@ -21,11 +27,11 @@ from peerd.store.tasks.rows import (
     update_tasks,
 )
 
-DELAYED = (Status.SCHEDULED, Status.FAILURE)
+DELAYED: Final = (Status.SCHEDULED, Status.FAILURE)
 """Delayed jobs that can be kicked; one that waits for other tasks cannot."""
-FREE = (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
+FREE: Final = (Status.PENDING, Status.SCHEDULED, Status.FAILURE, Status.WAITING, Status.BURIED)
 """Jobs that no client holds."""
-DELETED_BY_CLIENT = "deleted by a queue client"
+DELETED_BY_CLIENT: Final = "deleted by a queue client"
 
 
 class KickedPart(NamedTuple):
@@ -108,3 +114,35 @@ def _first_ids(connection: Connection, queue: str, statuses: tuple[Status, ...],
     if len(statuses) > 1:
         first.sort(key=lambda row: (row.due_at, row.id))
     return [row.id for row in first[:limit]]
+
+
+# ---------------------------------------------------------------- pauses of tubes
+
+
+class TubePause(msgspec.Struct, frozen=True):
+    """The pause of a tube: the seconds that were last given, and the seconds that are left; 0 where there is none."""
+
+    seconds: int
+    left: int
+
+
+def pause_tube(connection: Connection, queue: str, seconds: int) -> None:
+    """Let no client reserve from a tube, and no worker claim from it, for some seconds; 0 ends a pause.
+
+    Raises:
+        InvalidTask: the name is not valid for a queue.
+    """
+    pause(connection, queue, delay_until_start(seconds))
+    if not seconds:
+        resume(connection, queue)
+    connection.execute(sa.update(queues).where(queues.c.name == queue).values(pause=seconds, updated_at=now()))
+
+
+def pause_state(connection: Connection, queue: str) -> TubePause:
+    """The pause of a tube, zeros once it has ended; one without an end, which a user has given, has a second left."""
+    columns = (queues.c.pause, queues.c.paused, queues.c.paused_until, now().label("now"))
+    row = connection.execute(sa.select(*columns).where(queues.c.name == queue)).first()
+    if row is None or not row.paused or (row.paused_until is not None and row.paused_until <= row.now):
+        return TubePause(0, 0)
+    left = 1 if row.paused_until is None else whole_seconds_left(row.now, row.paused_until)
+    return TubePause(int(row.pause or 0), left)

@@ -1,4 +1,4 @@
-"""What the holder of reservations does with them: delete, release, bury, touch.
+"""What the holder of reservations does with them: delete, release, bury, touch, and report a result or a failure.
 
 Each write names process and lease of each reservation, and one statement is for many of them. Which of them it has
 found is known by its rows where the database returns them, else by a token that it writes.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -18,21 +18,64 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import expression
 
 from peerd.domain.lifecycle import Status, TaskEvent, sources, target
-from peerd.domain.task import delay_until_start
+from peerd.domain.outcome import Failed, transition_after
+from peerd.domain.pacing import exponential_backoff
+from peerd.domain.task import Task, delay_until_start
 from peerd.store import unique_keys
 from peerd.store.jobs.reserving import bounded_ttr
-from peerd.store.jobs.types import Bury, Release, ReleaseCounter
-from peerd.store.outcomes import ClaimId, complete
+from peerd.store.outcomes import ClaimId, TaskProgress, apply_verdicts, complete, database_now, is_held, report_progress
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, new_token
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
-from peerd.store.tasks.rows import BATCH, batches, raised, status_literal, values_of_release
+from peerd.store.tasks.rows import (
+    BATCH,
+    LARGEST_INTEGER,
+    batches,
+    lock_tasks,
+    raised,
+    status_literal,
+    values_of_release,
+)
 
+ReleaseCounter = Literal["releases", "timeouts"]
+"""What the end of a reservation counts as. The end of a connection counts as nothing."""
 PROCESS_PARAMETER: Final = sa.bindparam("process", type_=sa.BigInteger())
 ID_PARAMETER: Final = sa.bindparam("id", type_=sa.BigInteger())
 LEASE_PARAMETER: Final = sa.bindparam("of_lease", type_=sa.BigInteger())
 TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A reservation that is to end, with the job ready or, after a delay, scheduled.
+
+    Attributes:
+        claim: the reservation.
+        priority: the new priority; None leaves it as it is.
+        delay: seconds; 0 and None make it ready, and None leaves the delay that is shown as it is.
+        counts: the counter to raise.
+    """
+
+    claim: ClaimId
+    priority: int | None = None
+    delay: int | None = None
+    counts: ReleaseCounter | None = None
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """A reservation that is to end, with the job buried.
+
+    Attributes:
+        claim: the reservation.
+        priority: the new priority; None leaves it as it is.
+        order: microseconds of a clock; jobs are kicked in this order.
+        counts: the counter to raise beside the one of buries.
+    """
+
+    claim: ClaimId
+    priority: int | None
+    order: int
+    counts: ReleaseCounter | None = None
 
 
 def delete_held(
@@ -115,8 +158,8 @@ def release_all(connection: Connection, node_id: int) -> int:
     is_of_node = (tasks.c.worker_node_id == node_id, tasks.c.deadline_at.is_not(None))
     found = by_index(sa.select(tasks.c.id).where(is_working(), *is_of_node).limit(BATCH), "tasks_claim")
     while ids := connection.execute(found).scalars().all():
-        is_held = (*is_of_node, status_is(*sources(TaskEvent.RELEASE)))
-        update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *is_held)
+        of_holder = (*is_of_node, status_is(*sources(TaskEvent.RELEASE)))
+        update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *of_holder)
         released += connection.execute(update_by_id(update.values(**values_of_release(), updated_at=now()))).rowcount
     return released
 
@@ -128,6 +171,61 @@ def target_of_release(*, is_delayed: bool) -> Status:
     <Status.SCHEDULED: 'scheduled'>
     """
     return target(TaskEvent.SNOOZE if is_delayed else TaskEvent.RELEASE)
+
+
+# ---------------------------------------------------------------- reports
+
+
+class RecordedFailure(msgspec.Struct, frozen=True):
+    """The failure of a job was written; ``retry_in`` is seconds until its next attempt, None if there is none."""
+
+    retry_in: float | None
+
+
+def complete_held(connection: Connection, process_id: int, claim: ClaimId, result: str | None) -> bool:
+    """Write a reserved job as done, with a result (JSON text); return whether it was held."""
+    return claim not in complete(connection, process_id, {claim: result})
+
+
+def fail_held(
+    connection: Connection, process_id: int, claim: ClaimId, reason: str, retry: float | Literal[False] | None
+) -> RecordedFailure | Literal[False]:
+    """End the attempt of a reserved job without success, and record it.
+
+    Args:
+        connection: in a transaction.
+        process_id: the holder.
+        claim: the reservation.
+        reason: the error of the attempt.
+        retry: seconds until the next attempt, False if there is none, None for the usual back-off.
+
+    Returns:
+        What follows; False if it was not held.
+    """
+    locked = lock_tasks(connection, [claim.id], *is_held(claim.lease), tasks.c.process_id == process_id)
+    if not locked:
+        return False
+    [task] = locked
+    # to a queue client, no number of attempts means any number
+    tried = msgspec.structs.replace(task, max_attempts=task.max_attempts or LARGEST_INTEGER)
+    retry_in = _retry_in(task, retry)
+    verdict = transition_after(tried, Failed(error=reason, retry_in=retry_in), database_now(connection))
+    apply_verdicts(connection, [(task, verdict)])
+    return RecordedFailure(retry_in if verdict.event is TaskEvent.FAIL else None)
+
+
+def report_held(connection: Connection, process_id: int, claim: ClaimId, fraction: float, note: str | None) -> bool:
+    """Write the progress of a reserved job; return whether it is held."""
+    held = sa.select(tasks.c.id).where(tasks.c.id == claim.id, tasks.c.process_id == process_id)
+    if connection.execute(held).first() is None:
+        return False
+    return claim not in report_progress(connection, {claim: TaskProgress(fraction, note)}).refused
+
+
+def _retry_in(task: Task, retry: float | Literal[False] | None) -> float | None:
+    if retry is False:
+        return None
+    return exponential_backoff(task.attempts + 1) if retry is None else retry
 
 
 # ---------------------------------------------------------------- statements
