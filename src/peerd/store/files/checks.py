@@ -15,12 +15,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.files import DEFAULT_CLASS, Copy, CopyState, FileClass, FileNeeds, FileState
+from peerd.domain.files import DEFAULT_CLASS, Copy, FileClass, FileNeeds, FileState
+from peerd.store.records import add_new, columns_of, to_record
 from peerd.store.schema.tables import file_checks, file_chunks, file_classes, file_copies, files
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.upserts import insert_new
+from peerd.store.tasks.rows import batches
 
-BATCH: Final = 500
 STAGED_FOR: Final = 3600.0
 """Seconds after which a version that was never published is discarded; no put waits for so long."""
 BLOCKED_LENGTH: Final = 500
@@ -60,9 +60,8 @@ def request_checks(connection: Connection, dangers: Mapping[int, int]) -> None:
     for file_id, danger in dangers.items():
         by_danger[danger].append(file_id)
     for danger, ids in by_danger.items():
-        for batch in _batches(sorted(ids)):
-            rows = [{"file_id": file_id, "danger": danger} for file_id in batch]
-            connection.execute(insert_new(file_checks, connection.dialect.name).values(rows))
+        for batch in batches(sorted(ids)):
+            add_new(connection, file_checks, [{"file_id": file_id, "danger": danger} for file_id in batch])
             values = {"danger": danger, "due_at": now(), "requested_at": now(), "tries": 0}
             connection.execute(sa.update(file_checks).where(file_checks.c.file_id.in_(batch)).values(values))
 
@@ -119,7 +118,7 @@ def lock_due_checks(
 def lock_checks(connection: Connection, file_ids: Sequence[int]) -> list[int]:
     """Those of the files that have a check, which stays locked until the transaction ends."""
     found: list[int] = []
-    for batch in _batches(sorted(file_ids)):
+    for batch in batches(sorted(file_ids)):
         locked = sa.select(file_checks.c.file_id).where(file_checks.c.file_id.in_(batch))
         found += connection.execute(locked.order_by(file_checks.c.file_id).with_for_update()).scalars()
     return found
@@ -128,54 +127,36 @@ def lock_checks(connection: Connection, file_ids: Sequence[int]) -> list[int]:
 def read_files_to_check(connection: Connection, file_ids: Sequence[int]) -> list[FileToCheck]:
     """What decisions have to know of files, in the order given; those without a row are left out."""
     default = FileClass(name=DEFAULT_CLASS)
+    is_staged = files.c.state == FileState.STAGED.value
     columns = (
-        files.c.id,
-        files.c.size,
-        files.c.state,
+        *(files.c.id, files.c.size, files.c.state, file_classes.c.object_copies),
         sa.func.coalesce(file_classes.c.copies, default.copies).label("copies"),
         sa.func.coalesce(file_classes.c.zones, default.zones).label("zones"),
-        file_classes.c.object_copies,
+        (files.c.state == FileState.DELETED.value).label("is_deleted"),
         sa.func.coalesce(file_checks.c.tries, 0).label("tries"),
-        sa.and_(files.c.state == FileState.STAGED.value, files.c.created_at < seconds_from_now(-STAGED_FOR)).label(
-            "is_abandoned"
-        ),
+        sa.and_(is_staged, files.c.created_at < seconds_from_now(-STAGED_FOR)).label("is_abandoned"),
     )
     found: dict[int, FileToCheck] = {}
-    for batch in _batches(file_ids):
+    for batch in batches(file_ids):
         statement = (
             sa.select(*columns)
             .outerjoin(file_classes, file_classes.c.name == files.c.class_name)
             .outerjoin(file_checks, file_checks.c.file_id == files.c.id)
             .where(files.c.id.in_(batch))
         )
-        for row in connection.execute(statement):
-            is_deleted = row.state == FileState.DELETED.value
-            needs = FileNeeds(
-                size=row.size,
-                copies=row.copies,
-                zones=row.zones,
-                object_copies=row.object_copies,
-                is_deleted=is_deleted,
-            )
-            found[row.id] = FileToCheck(row.id, needs, FileState(row.state), row.tries, bool(row.is_abandoned))
+        for row in connection.execute(statement).mappings():
+            found[row["id"]] = to_record(FileToCheck, row, needs=to_record(FileNeeds, row))
     return [found[file_id] for file_id in file_ids if file_id in found]
 
 
 def read_copies(connection: Connection, file_ids: Sequence[int]) -> dict[int, list[CopyRow]]:
     """The copies of files, by file."""
-    columns = (
-        file_copies.c.file_id,
-        file_copies.c.disk_id,
-        file_copies.c.state,
-        file_copies.c.verified_at,
-        file_copies.c.task_id,
-    )
+    columns = (file_copies.c.file_id, *columns_of(Copy, file_copies), file_copies.c.task_id)
     found: dict[int, list[CopyRow]] = {file_id: [] for file_id in file_ids}
-    for batch in _batches(file_ids):
+    for batch in batches(file_ids):
         statement = sa.select(*columns).where(file_copies.c.file_id.in_(batch)).order_by(*columns[:2])
-        for file_id, disk_id, state, verified_at, task_id in connection.execute(statement):
-            copy = Copy(disk_id, CopyState(state), verified_at)
-            found[file_id].append(CopyRow(copy=copy, task_id=task_id))
+        for row in connection.execute(statement).mappings():
+            found[row["file_id"]].append(CopyRow(copy=to_record(Copy, row), task_id=row["task_id"]))
     return found
 
 
@@ -189,7 +170,7 @@ def end_checks(connection: Connection, file_ids: Sequence[int], *, read_at: date
         file_ids: the files.
         read_at: when the disks were read by which it was decided; None: after all requests.
     """
-    for batch in _batches(sorted(file_ids)):
+    for batch in batches(sorted(file_ids)):
         are_they = file_checks.c.file_id.in_(batch)
         connection.execute(sa.delete(file_checks).where(are_they, *_requested_before(read_at)))
         if read_at is not None:
@@ -204,30 +185,23 @@ def postpone_check(
     connection: Connection, file_id: int, seconds: float, *, danger: int, health: str | None, blocked: str | None
 ) -> None:
     """Check a file again after some seconds, and write how it is kept."""
-    values = {
-        "danger": danger,
-        "health": health,
-        "blocked": blocked,
-        "due_at": seconds_from_now(seconds),
-        "tries": file_checks.c.tries + 1,
-    }
-    connection.execute(sa.update(file_checks).where(file_checks.c.file_id == file_id).values(values))
+    _postpone(connection, file_id, seconds, danger=danger, health=health, blocked=blocked)
 
 
 def set_check_aside(connection: Connection, file_id: int, seconds: float, reason: str) -> None:
     """Check a file again after some seconds: what it needs could not be decided. It is listed as at risk."""
-    values = {
-        "health": sa.func.coalesce(file_checks.c.health, "at-risk"),
-        "blocked": reason[:BLOCKED_LENGTH],
-        "due_at": seconds_from_now(seconds),
-        "tries": file_checks.c.tries + 1,
-    }
+    health = sa.func.coalesce(file_checks.c.health, "at-risk")
+    _postpone(connection, file_id, seconds, health=health, blocked=reason[:BLOCKED_LENGTH])
+
+
+def _postpone(connection: Connection, file_id: int, seconds: float, **values: Any) -> None:
+    values |= {"due_at": seconds_from_now(seconds), "tries": file_checks.c.tries + 1}
     connection.execute(sa.update(file_checks).where(file_checks.c.file_id == file_id).values(values))
 
 
 def delete_tombstones(connection: Connection, file_ids: Sequence[int]) -> None:
     """Delete the rows of versions that have no copy any more."""
-    for batch in _batches(sorted(file_ids)):
+    for batch in batches(sorted(file_ids)):
         is_gone = sa.and_(files.c.id.in_(batch), files.c.state == FileState.DELETED.value)
         connection.execute(sa.delete(files).where(is_gone))
         connection.execute(sa.delete(file_chunks).where(file_chunks.c.file_id.in_(batch)))
@@ -238,7 +212,3 @@ def count_checks(connection: Connection) -> list[dict[str, Any]]:
     columns = file_checks.c.danger, file_checks.c.health
     counted = sa.select(*columns, sa.func.count().label("files")).group_by(*columns).order_by(*columns)
     return [dict(row) for row in connection.execute(counted).mappings()]
-
-
-def _batches(ids: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (ids[first : first + BATCH] for first in range(0, len(ids), BATCH))

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
 from peerd.domain.files import DiskState, StoredFile
 from peerd.store.files.buckets import Bucket, get_bucket
-from peerd.store.files.copies import READABLE, Source
-from peerd.store.files.versions import FILE_COLUMNS, get_file, select_files, to_file
+from peerd.store.files.copies import READABLE, SOURCE_COLUMNS, SOURCE_ORDER, Source
+from peerd.store.files.versions import FILE_COLUMNS, get_file, select_files
+from peerd.store.records import read_all, to_record
 from peerd.store.schema.tables import disks, file_buckets, file_copies, files, nodes
 
 MAX_PAGE: Final = 1000
 ROWS_BEFORE_PREFIX: Final = 100
 """Rows that are read at once where the next one may begin a prefix that stands for many."""
-SOURCE_COLUMNS: Final = (
-    disks.c.id.label("disk_id"),
-    disks.c.kind,
-    nodes.c.name.label("node"),
-    disks.c.url,
-    disks.c.path,
-    file_copies.c.state.label("copy_state"),
-)
 
 
 class FileList(msgspec.Struct, frozen=True):
@@ -71,14 +64,7 @@ def list_files(
 
 
 class _Page:
-    """A page while it is read.
-
-    Args:
-        connection: in a transaction.
-        bucket: whose files are listed.
-        prefix: what keys begin with.
-        delimiter: see `list_files`.
-    """
+    """A page while it is read; the arguments are those of `list_files`."""
 
     def __init__(self, connection: Connection, bucket: Bucket, prefix: str, delimiter: str) -> None:
         self.files: list[StoredFile] = []
@@ -98,7 +84,7 @@ class _Page:
 
     def start_behind(self, entry: str) -> None:
         """Read on behind a key, or behind all keys that an entry of the prefixes stands for."""
-        if self._delimiter and self._common_prefix(entry) == entry:
+        if common_prefix(entry, self._prefix, self._delimiter) == entry:
             self._start_at(_end_of_prefix(entry))
         elif entry >= self._prefix:
             self._from = files.c.file_key > entry
@@ -109,7 +95,7 @@ class _Page:
         """Read some entries; whether there may be more."""
         rows = self._rows(min(wanted, ROWS_BEFORE_PREFIX) if self._delimiter else wanted)
         for file in rows:
-            common = self._common_prefix(file.key) if self._delimiter else None
+            common = common_prefix(file.key, self._prefix, self._delimiter)
             if common is not None:
                 self.prefixes.append(common)
                 self.last = common
@@ -132,7 +118,7 @@ class _Page:
         if (end := _end_of_prefix(self._prefix)) is not None:
             conditions.append(files.c.file_key < end)
         statement = select_files(*conditions).order_by(files.c.file_key).limit(limit)
-        return [to_file(row) for row in self._connection.execute(statement).mappings()]
+        return read_all(self._connection, StoredFile, statement)
 
     def _start_at(self, key: str | None) -> None:
         if key is None:  # behind the last text that there is
@@ -140,11 +126,15 @@ class _Page:
         elif key:
             self._from = files.c.file_key >= key
 
-    def _common_prefix(self, key: str) -> str | None:
-        if not key.startswith(self._prefix):
-            return None
-        at = key.find(self._delimiter, len(self._prefix))
-        return None if at < 0 else key[: at + len(self._delimiter)]
+
+def common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
+    """What a key has up to the delimiter behind a prefix; None: it is an entry by itself.
+
+    >>> common_prefix("films/a/b", "films/", "/"), common_prefix("films/a", "films/", "/"), common_prefix("a/b", "", "")
+    ('films/a/', None, None)
+    """
+    at = key.find(delimiter, len(prefix)) if delimiter and key.startswith(prefix) else -1
+    return None if at < 0 else key[: at + len(delimiter)]
 
 
 def _end_of_prefix(prefix: str) -> str | None:
@@ -166,26 +156,24 @@ def _end_of_prefix(prefix: str) -> str | None:
 # ---------------------------------------------------------------- lookup
 
 
-def _with_sources() -> sa.Select[Any]:
-    """A row for each copy, in the order of `find_sources`; one without a disk where there is none."""
-    is_copy = sa.and_(file_copies.c.file_id == files.c.id, file_copies.c.state.in_(READABLE))
-    is_disk = sa.and_(disks.c.id == file_copies.c.disk_id, disks.c.state != DiskState.LOST.value)
-    return (
-        sa.select(*FILE_COLUMNS, *SOURCE_COLUMNS)
-        .join(file_buckets, file_buckets.c.id == files.c.bucket_id)
-        .outerjoin(file_copies, is_copy)
-        .outerjoin(disks, is_disk)
-        .outerjoin(nodes, nodes.c.id == disks.c.node_id)
-        .where(
-            file_buckets.c.name == sa.bindparam("bucket"),
-            files.c.is_current == 1,
-            files.c.file_key == sa.bindparam("key"),
-        )
-        .order_by(file_copies.c.state, disks.c.kind, disks.c.seen_at.desc())
+# A row for each copy, in the order of `find_sources`; one without a disk where there is none.
+_WITH_SOURCES: Final = (
+    sa.select(
+        *FILE_COLUMNS,
+        *(column for column in SOURCE_COLUMNS if column.name != "state"),
+        file_copies.c.state.label("copy_state"),
     )
-
-
-_WITH_SOURCES: Final = _with_sources()
+    .join(file_buckets, file_buckets.c.id == files.c.bucket_id)
+    .outerjoin(file_copies, sa.and_(file_copies.c.file_id == files.c.id, file_copies.c.state.in_(READABLE)))
+    .outerjoin(disks, sa.and_(disks.c.id == file_copies.c.disk_id, disks.c.state != DiskState.LOST.value))
+    .outerjoin(nodes, nodes.c.id == disks.c.node_id)
+    .where(
+        file_buckets.c.name == sa.bindparam("bucket"),
+        files.c.is_current == 1,
+        files.c.file_key == sa.bindparam("key"),
+    )
+    .order_by(*SOURCE_ORDER)
+)
 
 
 def find_with_sources(connection: Connection, bucket: str, key: str) -> tuple[StoredFile, list[Source]]:
@@ -202,15 +190,5 @@ def find_with_sources(connection: Connection, bucket: str, key: str) -> tuple[St
     rows = connection.execute(_WITH_SOURCES, {"bucket": bucket, "key": key}).mappings().all()
     if not rows:
         return get_file(connection, get_bucket(connection, bucket), key), []
-    return to_file(rows[0]), [_to_source(row) for row in rows if row["disk_id"] is not None]
-
-
-def _to_source(row: RowMapping) -> Source:
-    return Source(
-        disk_id=row["disk_id"],
-        kind=row["kind"],
-        node=row["node"],
-        url=row["url"],
-        path=row["path"],
-        state=row["copy_state"],
-    )
+    sources = [to_record(Source, row, state=row["copy_state"]) for row in rows if row["disk_id"] is not None]
+    return to_record(StoredFile, rows[0]), sources

@@ -8,53 +8,33 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import DatabaseBusy, PeerdError
-from peerd.domain.file_errors import FileConditionFailed, FileMissing, QuotaExceeded
+from peerd.domain.errors import PeerdError
+from peerd.domain.file_errors import FileConditionFailed, FileMissing, InvalidFile, QuotaExceeded
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
 from peerd.store.files.buckets import Bucket, bucket_usage, count_in_bucket, hold_bucket
-from peerd.store.files.checks import request_checks
 from peerd.store.files.versions import (
-    DANGER_OF_TOMBSTONE,
-    FILE_COLUMNS,
-    PUBLISH_TRIES,
     UNCONDITIONAL,
     Condition,
     NewFile,
+    bury,
     check_condition,
     chunks_of,
+    lock_current,
     row_of,
     select_files,
-    to_file,
 )
+from peerd.store.records import read_all
 from peerd.store.schema.tables import file_chunks, file_copies, files
-from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.schema.types import seconds_from_now
 
 MAX_PUTS: Final = 500
-_IDS: Final[sa.BindParameter[Any]] = sa.bindparam("ids", expanding=True)
-_VERSIONS: Final = select_files(files.c.id.in_(_IDS))
-_ARE_CURRENT: Final = (
-    files.c.bucket_id == sa.bindparam("of_bucket"),
-    files.c.is_current == 1,
-    files.c.file_key.in_(sa.bindparam("keys", expanding=True)),
-)
-_CURRENT: Final = (
-    sa.select(*FILE_COLUMNS[1:])  # without the name of the bucket: rows of buckets must not be locked
-    .where(*_ARE_CURRENT)
-    .order_by(files.c.file_key)
-    .with_for_update()
-)
-_CURRENT_KEYS: Final = sa.select(files.c.file_key).where(*_ARE_CURRENT)
-_BURY: Final = (
-    sa.update(files)
-    .where(files.c.id.in_(_IDS))
-    .values(state=FileState.DELETED.value, is_current=None, deleted_at=now(), expires_at=None)
-)
+_VERSIONS: Final = select_files(files.c.id.in_(sa.bindparam("ids", expanding=True)))
 _MAKE_CURRENT: Final = (
     sa.update(files)
     .where(files.c.id == sa.bindparam("staged"))
@@ -119,7 +99,10 @@ def publish_many(connection: Connection, puts: Sequence[FilePut]) -> list[Publis
         version = known.get(put.new.id)
         if version is not None and version.state is not FileState.STAGED:
             outcomes[put.new.id] = PublishedPut(current=version, is_done=False)
-        elif (error := _wrong_key(put.new.key)) is not None:
+            continue
+        try:
+            check_key(put.new.key)
+        except InvalidFile as error:
             outcomes[put.new.id] = error
         else:
             by_bucket[put.bucket.id].append(put)
@@ -160,14 +143,16 @@ class _Publishing:
 
     def run(self, puts: Sequence[FilePut]) -> dict[int, PublishedPut | PeerdError]:
         """Publish them: by id, what became of each."""
-        replaced = self._lock_current(puts)
+        judged = {put.new.key for put in puts if put.condition is not UNCONDITIONAL}
+        replaced = lock_current(self._connection, self._bucket, [put.new.key for put in puts], judged)
         refused = self._refused(puts, replaced)
         entered = [put.new for put in puts if put.new.id not in refused]
         if not entered:
             return dict(refused)
         versions = {new.id: 1 + (replaced[new.key].version if new.key in replaced else 0) for new in entered}
         buried = [replaced[new.key] for new in entered if new.key in replaced]
-        self._bury(buried)
+        if buried:
+            bury(self._connection, [version.id for version in buried])
         self._insert([new for new in entered if new.id not in self._staged], versions)
         for new in entered:
             if new.id in self._staged:
@@ -183,21 +168,6 @@ class _Publishing:
             for new in entered
         }
         return {**refused, **published}
-
-    def _lock_current(self, puts: Sequence[FilePut]) -> dict[str, StoredFile]:
-        """The current versions, by key. A new key cannot be locked: the index finds who was faster at the insert.
-
-        A condition must not be judged by a row that was waited for and is not current any more.
-        """
-        values = {"of_bucket": self._bucket.id, "keys": sorted(put.new.key for put in puts)}
-        judged = {put.new.key for put in puts if put.condition is not UNCONDITIONAL}
-        for _ in range(PUBLISH_TRIES):
-            rows = self._connection.execute(_CURRENT, values).mappings()
-            locked = {row["key"]: to_file(row, self._bucket.name) for row in rows}
-            missing = sorted(judged - locked.keys())
-            if not missing or not self._connection.execute(_CURRENT_KEYS, {**values, "keys": missing}).all():
-                return locked
-        raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
     def _refused(self, puts: Sequence[FilePut], replaced: Mapping[str, StoredFile]) -> dict[int, PeerdError]:
         refused: dict[int, PeerdError] = {}
@@ -216,11 +186,6 @@ class _Publishing:
             else:
                 used += added
         return refused
-
-    def _bury(self, versions: Sequence[StoredFile]) -> None:
-        if versions:
-            self._connection.execute(_BURY, {"ids": [version.id for version in versions]})
-            request_checks(self._connection, {version.id: DANGER_OF_TOMBSTONE for version in versions})
 
     def _insert(self, new_files: Sequence[NewFile], versions: Mapping[int, int]) -> None:
         if not new_files:
@@ -255,13 +220,4 @@ class _Publishing:
 
 
 def _read_versions(connection: Connection, ids: Sequence[int]) -> dict[int, StoredFile]:
-    rows = connection.execute(_VERSIONS, {"ids": list(ids)}).mappings()
-    return {row["id"]: to_file(row) for row in rows}
-
-
-def _wrong_key(key: str) -> PeerdError | None:
-    try:
-        check_key(key)
-    except PeerdError as error:
-        return error
-    return None
+    return {version.id: version for version in read_all(connection, StoredFile, _VERSIONS, {"ids": list(ids)})}

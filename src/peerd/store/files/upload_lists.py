@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -12,12 +12,11 @@ from sqlalchemy.engine import Connection, RowMapping
 
 from peerd.domain.files import DiskState
 from peerd.store.files.buckets import Bucket, list_buckets
+from peerd.store.files.listing import MAX_PAGE, common_prefix
 from peerd.store.files.uploads import IS_ALIVE, IS_OF_S3, SELECT, Upload
 from peerd.store.records import read_all, to_record
 from peerd.store.schema.tables import disks, file_buckets, file_upload_parts, file_uploads
 from peerd.store.schema.types import seconds_from_now
-
-MAX_PAGE: Final = 1000
 
 
 class UploadList(msgspec.Struct, frozen=True):
@@ -87,7 +86,7 @@ def list_uploads(
         rows = _rows_after(connection, bucket, prefix, key, upload_id)
         for upload in rows:
             key, upload_id = upload.key, upload.id
-            common = _common_prefix(upload.key, prefix, delimiter)
+            common = common_prefix(upload.key, prefix, delimiter)
             if (common is not None and common == skipped) or (page.prefixes and common == page.prefixes[-1]):
                 continue
             if len(page.uploads) + len(page.prefixes) >= limit:
@@ -111,11 +110,6 @@ def _rows_after(connection: Connection, bucket: Bucket, prefix: str, key: str, u
     found = SELECT.where(file_uploads.c.bucket_id == bucket.id, follows, *IS_OF_S3)
     found = found.order_by(file_uploads.c.file_key, file_uploads.c.id).limit(MAX_PAGE)
     return [upload for upload in read_all(connection, Upload, found) if upload.key.startswith(prefix)]
-
-
-def _common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
-    at = key.find(delimiter, len(prefix)) if delimiter else -1
-    return None if at < 0 else key[: at + len(delimiter)]
 
 
 def stale_uploads(connection: Connection, disk_ids: Sequence[int], age: float, limit: int) -> list[Upload]:

@@ -6,27 +6,26 @@ version is current is one column of two rows, written in one transaction. What w
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from peerd.domain.errors import DatabaseBusy
 from peerd.domain.file_errors import FileConditionFailed, FileMissing
 from peerd.domain.files import CopyState, FileState, StoredFile, check_key
 from peerd.store.files.buckets import Bucket, check_quota, count_in_bucket, hold_bucket
-from peerd.store.files.checks import request_checks
+from peerd.store.files.checks import DANGER_OF_TOMBSTONE, request_checks
+from peerd.store.records import columns_of, read_first, to_json, to_record
 from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, files
 from peerd.store.schema.types import now, seconds_from_now
 
 PUBLISH_TRIES: Final = 10
 """Of a put, where others of the same new key are faster."""
 DANGER_OF_NEW: Final = 1
-DANGER_OF_TOMBSTONE: Final = 9
 
 
 class NewFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,40 +70,35 @@ class Condition(msgspec.Struct, frozen=True):
 UNCONDITIONAL: Final = Condition()
 
 
-FILE_COLUMNS: Final = (
-    file_buckets.c.name.label("bucket"),
-    files.c.file_key.label("key"),
-    *(files.c[field] for field in StoredFile.__struct_fields__ if field not in {"bucket", "key"}),
-)
+FILE_COLUMNS: Final = columns_of(StoredFile, files, bucket=file_buckets.c.name, key=files.c.file_key)
 
 
 def select_files(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """The statement that reads versions as `to_file` takes them."""
+    """The statement that reads versions as files."""
     return sa.select(*FILE_COLUMNS).join(file_buckets, file_buckets.c.id == files.c.bucket_id).where(*conditions)
 
 
-def _is_current(bucket_id: Any, key: Any) -> Sequence[sa.ColumnElement[bool]]:
-    return files.c.bucket_id == bucket_id, files.c.is_current == 1, files.c.file_key == key
-
-
-_CURRENT: Final = select_files(*_is_current(sa.bindparam("of_bucket"), sa.bindparam("key")))
+_ARE_CURRENT: Final = (files.c.bucket_id == sa.bindparam("of_bucket"), files.c.is_current == 1)
+_CURRENT: Final = select_files(*_ARE_CURRENT, files.c.file_key == sa.bindparam("key"))
 _VERSION: Final = select_files(files.c.id == sa.bindparam("version"))
-
-
-def to_file(row: RowMapping, bucket: str | None = None) -> StoredFile:
-    """A row of `select_files`, or of another statement with `FILE_COLUMNS`; without the first one, of the bucket."""
-    values = {name: row[name] for name in StoredFile.__struct_fields__ if name != "bucket"}
-    values["bucket"] = row["bucket"] if bucket is None else bucket
-    values["state"] = FileState(values["state"])
-    for name in ("metadata", "headers"):
-        values[name] = json.loads(values[name]) if values[name] else {}
-    return StoredFile(**values)
+_ARE_OF_KEYS: Final = (*_ARE_CURRENT, files.c.file_key.in_(sa.bindparam("keys", expanding=True)))
+_LOCKED: Final = (
+    sa.select(*(column for column in FILE_COLUMNS if column.name != "bucket"))  # whose rows must not be locked
+    .where(*_ARE_OF_KEYS)
+    .order_by(files.c.file_key)
+    .with_for_update()
+)
+_CURRENT_KEYS: Final = sa.select(files.c.file_key).where(*_ARE_OF_KEYS)
+_BURY: Final = (
+    sa.update(files)
+    .where(files.c.id.in_(sa.bindparam("ids", expanding=True)))
+    .values(state=FileState.DELETED.value, is_current=None, deleted_at=now(), expires_at=None)
+)
 
 
 def find_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile | None:
     """The current version of a key, if there is one."""
-    row = connection.execute(_CURRENT, {"of_bucket": bucket.id, "key": key}).mappings().first()
-    return None if row is None else to_file(row)
+    return read_first(connection, StoredFile, _CURRENT, {"of_bucket": bucket.id, "key": key})
 
 
 def get_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile:
@@ -121,8 +115,7 @@ def get_file(connection: Connection, bucket: Bucket, key: str) -> StoredFile:
 
 def get_version(connection: Connection, file_id: int) -> StoredFile | None:
     """A version by its id, in any state, if its row is there."""
-    row = connection.execute(_VERSION, {"version": file_id}).mappings().first()
-    return None if row is None else to_file(row)
+    return read_first(connection, StoredFile, _VERSION, {"version": file_id})
 
 
 def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
@@ -149,18 +142,9 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
 
 def row_of(new: NewFile, bucket: Bucket) -> dict[str, Any]:
     """The columns of a version that its put knows."""
-    return {
-        "id": new.id,
-        "bucket_id": bucket.id,
-        "file_key": new.key,
-        "class_name": new.class_name,
-        "size": new.size,
-        "blake3": new.blake3,
-        "etag": new.etag,
-        "content_type": new.content_type,
-        "metadata": json.dumps(dict(new.metadata), ensure_ascii=False) if new.metadata else None,
-        "headers": json.dumps(dict(new.headers), ensure_ascii=False) if new.headers else None,
-    }
+    same = {name: getattr(new, name) for name in ("id", "class_name", "size", "blake3", "etag", "content_type")}
+    texts = {"metadata": to_json(new.metadata), "headers": to_json(new.headers)}
+    return {**same, **texts, "bucket_id": bucket.id, "file_key": new.key}
 
 
 def chunks_of(new: NewFile) -> dict[str, Any]:
@@ -176,11 +160,11 @@ def delete_file(
     Raises:
         FileConditionFailed: the condition does not hold.
     """
-    current = _lock_current(connection, bucket.id, key)
+    current = lock_current(connection, bucket, [key], [key]).get(key)
     if condition is not UNCONDITIONAL:
         check_condition(bucket.name, key, current, condition)
     if current is not None:
-        _bury(connection, bucket.id, current.id, current.size)
+        _remove(connection, bucket.id, current.id, current.size)
     return current
 
 
@@ -203,21 +187,19 @@ def move_file(connection: Connection, source: tuple[Bucket, str], target: tuple[
     """
     (bucket, key), (new_bucket, new_key) = source, target
     check_key(new_key)
-    locked = {
-        place: _lock_current(connection, place[0], place[1])
-        for place in sorted({(bucket.id, key), (new_bucket.id, new_key)})
-    }
-    moved = locked[bucket.id, key]
+    places = {(bucket.id, key): bucket, (new_bucket.id, new_key): new_bucket}
+    locked = {place: lock_current(connection, places[place], [place[1]], [place[1]]) for place in sorted(places)}
+    moved = locked[bucket.id, key].get(key)
     if moved is None:
         raise FileMissing(bucket.name, key)
     if (bucket.id, key) == (new_bucket.id, new_key):
         return moved
-    replaced = locked[new_bucket.id, new_key]
+    replaced = locked[new_bucket.id, new_key].get(new_key)
     if bucket.id != new_bucket.id:
         check_quota(connection, new_bucket, moved.size, 0 if replaced is None else replaced.size)
         hold_bucket(connection, new_bucket.id)
     if replaced is not None:
-        _bury(connection, new_bucket.id, replaced.id, replaced.size)
+        _remove(connection, new_bucket.id, replaced.id, replaced.size)
     values = {
         "bucket_id": new_bucket.id,
         "file_key": new_key,
@@ -240,7 +222,7 @@ def delete_expired(connection: Connection, limit: int) -> list[int]:
     locked = sa.select(files.c.id, files.c.bucket_id, files.c.size).where(*is_due).order_by(files.c.id)
     expired = connection.execute(locked.with_for_update(skip_locked=True)).all()
     for file_id, bucket_id, size in expired:
-        _bury(connection, bucket_id, file_id, size)
+        _remove(connection, bucket_id, file_id, size)
     return [row.id for row in expired]
 
 
@@ -256,21 +238,37 @@ def check_condition(bucket: str, key: str, current: StoredFile | None, condition
         raise FileConditionFailed(bucket, key, "the current version is another one")
 
 
-def _lock_current(connection: Connection, bucket_id: int, key: str) -> StoredFile | None:
-    current = sa.select(files.c.id).where(*_is_current(bucket_id, key))
+def lock_current(
+    connection: Connection, bucket: Bucket, keys: Sequence[str], judged: Collection[str]
+) -> dict[str, StoredFile]:
+    """Lock the current versions of keys. A new key cannot be locked: the index finds who was faster at the insert.
+
+    Args:
+        connection: in a transaction.
+        bucket: of the keys.
+        keys: whose versions are locked.
+        judged: the keys of which it counts that there is no version: this must not be judged by a row that was waited
+            for and is not current any more, because another version is.
+
+    Raises:
+        DatabaseBusy: other puts of a judged key were faster again and again.
+    """
+    values = {"of_bucket": bucket.id, "keys": sorted(keys)}
     for _ in range(PUBLISH_TRIES):
-        file_id = connection.execute(current.with_for_update()).scalar()
-        if file_id is not None:
-            return get_version(connection, file_id)
-        if connection.execute(current).first() is None:
-            return None
-        # The row that was waited for is not current any more, because another version is.
+        rows = connection.execute(_LOCKED, values).mappings()
+        locked = {row["key"]: to_record(StoredFile, row, bucket=bucket.name) for row in rows}
+        missing = sorted(set(judged) - locked.keys())
+        if not missing or not connection.execute(_CURRENT_KEYS, {**values, "keys": missing}).all():
+            return locked
     raise DatabaseBusy("other puts of the same key were faster", 0.0)
 
 
-def _bury(connection: Connection, bucket_id: int, file_id: int, size: int) -> None:
-    """Make a current version, whose row is locked, a tombstone."""
-    values = {"state": FileState.DELETED.value, "is_current": None, "deleted_at": now(), "expires_at": None}
-    connection.execute(sa.update(files).where(files.c.id == file_id).values(values))
+def bury(connection: Connection, file_ids: Sequence[int]) -> None:
+    """Make current versions, whose rows are locked, tombstones; the caller counts them in their bucket."""
+    connection.execute(_BURY, {"ids": file_ids})
+    request_checks(connection, dict.fromkeys(file_ids, DANGER_OF_TOMBSTONE))
+
+
+def _remove(connection: Connection, bucket_id: int, file_id: int, size: int) -> None:
+    bury(connection, [file_id])
     count_in_bucket(connection, bucket_id, file_id, -1, -size)
-    request_checks(connection, {file_id: DANGER_OF_TOMBSTONE})
