@@ -55,7 +55,7 @@ def test_files_are_listed_by_folders_and_keys_page_by_page(visitor: httpx.Client
 def test_a_hostile_key_is_text_and_has_a_page_an_action_and_an_address(visitor: httpx.Client, client: Client) -> None:
     catalogue = Catalogue(client.database, {NODE: 1})
     [bucket] = [one for one in client.buckets.list() if one.name == "films"]
-    catalogue.put(bucket, HOSTILE_KEY, 1)  # type: ignore[arg-type]
+    catalogue.put(bucket, HOSTILE_KEY, 1)
     address = f"/files/show?name={quote(f'films/{HOSTILE_KEY}', safe='')}"
     listed = visitor.get("/files/list?bucket=films&prefix=2026/")
     for answer in (listed, visitor.get(address), visitor.get(address.replace("/show", "/delete"))):

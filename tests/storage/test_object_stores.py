@@ -14,8 +14,8 @@ from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name
+from peerd.store.access import tokens
 from peerd.store.connection.database import Database
-from peerd.store.files import buckets
 from peerd.store.files.buckets import create_bucket
 from peerd.store.files.disks import list_disks, set_class
 from peerd.store.schema.migrate import migrate
@@ -154,7 +154,7 @@ def test_another_cluster_keeps_copies(
     other = ServedNode("far", tmp_path / "other", other_catalogue, s3=True)
     other_catalogue.store.run(set_class, FileClass(name="default", copies=1))
     other_catalogue.store.run(create_bucket, "copies")
-    key = other_catalogue.store.run(buckets.create_access_key, "of the other cluster")
+    key = other_catalogue.store.run(tokens.create_access_key, "of the other cluster")
     with other.served():
         other.node.disks.refresh()
         secret = derive_access_secret(SECRET, key.id)

@@ -22,6 +22,7 @@ from peerd.domain.file_errors import (
 )
 from peerd.domain.files import DiskState, FileClass
 from peerd.doorbell.cluster_secret import derive_access_secret
+from peerd.store.access import tokens
 from peerd.store.connection.database import Database
 from peerd.store.files import buckets, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies
@@ -184,7 +185,7 @@ def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(ca
 
 
 def found_key(store: Database, key: FileAccessKey) -> FileAccessKey:
-    read = store.read(buckets.find_access_key, key.id)
+    read = store.read(tokens.find_access_key, key.id)
     assert read is not None
     return read
 
@@ -195,28 +196,28 @@ def change_key(store: Database, key: FileAccessKey, **values: object) -> None:
 
 
 def test_the_use_of_a_key_is_written_once_a_minute_and_it_expires_by_the_clock_of_the_database(store: Database) -> None:
-    key = store.run(buckets.create_access_key, "used", expires_in=86_400.0)
+    key = store.run(tokens.create_access_key, "used", expires_in=86_400.0)
     assert (key.is_valid, key.last_used_at) == (True, None)
-    store.run(buckets.note_use, key.id)
+    store.run(tokens.note_use, key.id)
     first = found_key(store, key).last_used_at
-    store.run(buckets.note_use, key.id)
+    store.run(tokens.note_use, key.id)
     assert first is not None
     assert found_key(store, key).last_used_at == first
     change_key(store, key, last_used_at=seconds_from_now(-61.0))
-    store.run(buckets.note_use, key.id)
+    store.run(tokens.note_use, key.id)
     last = found_key(store, key).last_used_at
     assert last is not None
     assert last >= first
     change_key(store, key, expires_at=seconds_from_now(-1.0))
     assert not found_key(store, key).is_valid
-    other = store.run(buckets.create_access_key, "revoked")
-    assert not store.run(buckets.revoke_access_key, other.id).is_valid
+    other = store.run(tokens.create_access_key, "revoked")
+    assert not store.run(tokens.revoke_access_key, other.id).is_valid
     with pytest.raises(AccessKeyNotFound):
-        store.run(buckets.revoke_access_key, "PEERDNONE")
+        store.run(tokens.revoke_access_key, "PEERDNONE")
 
 
 def test_a_secret_is_in_no_column_and_differs_between_keys_and_clusters(store: Database) -> None:
-    key, other = (store.run(buckets.create_access_key, name) for name in "ab")
+    key, other = (store.run(tokens.create_access_key, name) for name in "ab")
     secret = derive_access_secret("a cluster's secret", key.id)
     assert secret != derive_access_secret("a cluster's secret", other.id)
     assert secret != derive_access_secret("another cluster's secret", key.id)
@@ -225,7 +226,7 @@ def test_a_secret_is_in_no_column_and_differs_between_keys_and_clusters(store: D
 
 
 def test_a_scope_is_for_its_bucket_and_prefix_only(store: Database) -> None:
-    key = store.run(buckets.create_access_key, "scoped", scopes=["films/2026/", "team-*"])
+    key = store.run(tokens.create_access_key, "scoped", scopes=["films/2026/", "team-*"])
     assert [key.has_key("films", text) for text in ("2026/one", "2026/", "2026", "", "2025/one")] == [
         True, True, False, False, False
     ]  # fmt: skip

@@ -10,9 +10,8 @@ from peerd.domain.units import parse_size
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.access.audit import bucket_state, file_class_state
-from peerd.store.files import buckets, disks, usage
-from peerd.store.files.buckets import Bucket
-from peerd.store.files.usage import BucketUsage
+from peerd.store.files import buckets, disks
+from peerd.store.files.buckets import Bucket, BucketUsage
 
 Buckets = list[BucketUsage]
 FileClasses = list[FileClass]
@@ -26,7 +25,7 @@ class BucketOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[Buckets]:
         """All buckets by name, with the number and the bytes of their files."""
-        return Query("read", usage.list_bucket_usage)
+        return Query("read", buckets.list_bucket_usage)
 
     @operation
     def create(self, name: str, *, class_name: str = DEFAULT_CLASS, quota: int | str | None = None) -> Query[Bucket]:

@@ -16,9 +16,9 @@ from peerd.storage.checking import read_disk_view
 from peerd.storage.overview import count_last_copies
 from peerd.storage.placement.balance import Balance
 from peerd.store.access.audit import State, disk_state
-from peerd.store.files import disks, usage
+from peerd.store.files import disks
+from peerd.store.files.disks import DiskCopies
 from peerd.store.files.risks import FileCount
-from peerd.store.files.usage import DiskCopies
 from peerd.store.files.walks import REBALANCE, begin_rebalance, stop_rebalance
 from peerd.store.nodes.nodes import get_node_id
 
@@ -198,7 +198,7 @@ def _check_path(value: object, name: str = "path") -> None:
 
 
 def _list_disks(connection: Connection) -> Disks:
-    return usage.list_disk_copies(connection, counted=False)
+    return disks.list_disk_copies(connection, counted=False)
 
 
 def _registered(path: str) -> State:
@@ -235,7 +235,7 @@ def _set_state(connection: Connection, number: int, state: DiskState) -> DiskCop
         if view.is_online(number):
             raise DiskIsOnline(number, disk.node)
     disks.set_disk_state(connection, number, state)
-    [changed] = [one for one in usage.list_disk_copies(connection, counted=False) if one.id == number]
+    [changed] = [one for one in disks.list_disk_copies(connection, counted=False) if one.id == number]
     return changed
 
 

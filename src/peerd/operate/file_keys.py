@@ -16,8 +16,8 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.doorbell.cluster_secret import derive_access_secret, read_secret
 from peerd.operate import validation
 from peerd.operate.operations import BlockingMode, Mode, OperationGroup, Query, operation
+from peerd.store.access import tokens
 from peerd.store.access.audit import State, access_key_state
-from peerd.store.files import buckets
 
 MAX_EXPIRY = 10 * 365 * 86_400.0
 """Seconds."""
@@ -39,7 +39,7 @@ class FileKeyOperations(OperationGroup[Mode]):
     @operation(needs=Right.ADMIN)
     def list(self) -> Query[AccessKeyList]:
         """All access keys, the oldest first; also those that have expired or were revoked."""
-        return Query("read", buckets.list_access_keys)
+        return Query("read", tokens.list_access_keys)
 
     @operation(needs=Right.ADMIN)
     def create(
@@ -82,7 +82,7 @@ class FileKeyOperations(OperationGroup[Mode]):
             secret = read_secret(mode.database.url, mode.notifier.secret)
             if secret is None:
                 raise NoClusterSecret
-            key = buckets.create_access_key(connection, name, given, **values)
+            key = tokens.create_access_key(connection, name, given, **values)
             return NewAccessKey(key=key, secret=derive_access_secret(secret, key.id))
 
         return Query("run", create_key).making("access key", _describe)
@@ -91,7 +91,7 @@ class FileKeyOperations(OperationGroup[Mode]):
     def revoke(self, key_id: str) -> Query[FileAccessKey]:
         """Refuse an access key from the next request on, also in presigned URLs; raises `AccessKeyNotFound`."""
         text = validation.text("key_id", key_id)
-        return Query("run", buckets.revoke_access_key, text).acting_on("access key", text, access_key_state, text)
+        return Query("run", tokens.revoke_access_key, text).acting_on("access key", text, access_key_state, text)
 
 
 def _describe(made: NewAccessKey) -> tuple[str, State]:

@@ -40,8 +40,8 @@ from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import Decision, FileHealth, decide
 from peerd.store.access.audit import bucket_state, file_state
 from peerd.store.enqueue import enqueue
-from peerd.store.files import listing, usage
-from peerd.store.files.buckets import get_bucket
+from peerd.store.files import buckets, listing, walks
+from peerd.store.files.buckets import StorageUsage, get_bucket
 from peerd.store.files.checks import (
     DANGER_WITHOUT_COPY,
     lock_checks,
@@ -49,10 +49,10 @@ from peerd.store.files.checks import (
     read_files_to_check,
     request_checks,
 )
+from peerd.store.files.copies import FileCopy, list_copies
 from peerd.store.files.disks import read_disks
 from peerd.store.files.listing import MAX_PAGE, FileList
 from peerd.store.files.risks import NOT_DECIDED, FilesAtRisk, RiskPlace, files_at_risk, parse_place
-from peerd.store.files.usage import FileCopy, StorageUsage
 from peerd.store.files.versions import delete_file, find_file, get_file, move_file
 
 MOST_REMOVED: Final = 500
@@ -263,7 +263,7 @@ class FileOperations(FileTransfers[Mode]):
     @operation
     def usage(self) -> Query[StorageUsage]:
         """What the buckets have, and the disks; counting the copies of all disks takes longer the more there are."""
-        return Query("read", usage.read_usage)
+        return Query("read", buckets.read_usage)
 
     @operation
     def at_risk(
@@ -377,7 +377,7 @@ def _read_status(connection: Connection, bucket: str, key: str) -> FileStatus:
     decision = decide(to_check.needs, copies, view, Random(file.id))
     return FileStatus(
         file=file,
-        copies=usage.list_copies(connection, file.id),
+        copies=list_copies(connection, file.id),
         health=_health_now(decision, copies, view),
         good=decision.good,
         wanted=to_check.needs.copies,
@@ -420,7 +420,7 @@ def _decide_now(connection: Connection, file_ids: Sequence[int]) -> None:
 
 def _request_checks(connection: Connection, name: str | None, after: int, limit: int, *, verify: bool) -> FilesChecked:
     bucket = None if name is None else get_bucket(connection, name)
-    walked = usage.walk_files(connection, bucket, after, limit)
+    walked = walks.walk_files(connection, bucket, after, limit)
     good = {file_id: min(len(on), DANGER_WITHOUT_COPY - 1) for file_id, on in walked.copies.items()}
     dangers = {file_id: number or DANGER_WITHOUT_COPY for file_id, number in good.items()}
     request_checks(connection, dangers)

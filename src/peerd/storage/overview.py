@@ -13,9 +13,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.placement.brake import GRACE, ONLINE_WITHIN, DiskView, view_disks
+from peerd.store.files.buckets import BucketUsage, list_bucket_usage
 from peerd.store.files.disks import DiskCount, DiskRow, disks_of_rows, get_disk, list_disks, read_counts
 from peerd.store.files.risks import RISKS, FileCount, RiskCount, count_only_on, count_risks
-from peerd.store.files.usage import BucketUsage, list_bucket_usage
 from peerd.store.schema.tables import disks, file_buckets
 from peerd.store.schema.types import now
 

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from peerd.domain.access import FileAccessKey
 from peerd.doorbell.cluster_secret import derive_access_secret
-from peerd.store.files import buckets
+from peerd.store.access import tokens
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.file_steps import Catalogue
 
@@ -35,7 +35,7 @@ class S3Cluster(StorageCluster):
 
     def key(self, **more: Any) -> FileAccessKey:
         """A new access key."""
-        return self.catalogue.store.run(buckets.create_access_key, "of a test", **more)
+        return self.catalogue.store.run(tokens.create_access_key, "of a test", **more)
 
     def client(self, node: str = "a", key: FileAccessKey | None = None, **more: Any) -> Any:
         """boto3, with an access key for everything, or with this one."""

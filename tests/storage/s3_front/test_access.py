@@ -15,7 +15,7 @@ from botocore.credentials import Credentials
 from peerd.domain.access import FileAccessKey, FileRights
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.transfer.node_signature import HEADER, NodeSigner
-from peerd.store.files import buckets
+from peerd.store.access import tokens
 from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.types import seconds_from_now
 from tests.storage.nodes import SECRET
@@ -51,7 +51,7 @@ def test_a_revoked_key_and_an_expired_one_are_refused_from_the_next_request_on(c
     for client in clients:
         client.list_buckets()
     assert httpx.get(url).status_code == 200
-    cluster.catalogue.store.run(buckets.revoke_access_key, revoked.id)
+    cluster.catalogue.store.run(tokens.revoke_access_key, revoked.id)
     is_it = file_access_keys.c.id == expired.id
     cluster.catalogue.change(file_access_keys, is_it, expires_at=seconds_from_now(-1.0))
     for client in clients:
@@ -119,7 +119,7 @@ def test_a_key_has_rights_and_its_last_use_is_noted(cluster: S3Cluster, s3: Any)
     key = cluster.key()
 
     def noted() -> FileAccessKey:
-        return cluster.catalogue.store.read(buckets.get_access_key, key.id)
+        return cluster.catalogue.store.read(tokens.get_access_key, key.id)
 
     assert error_of(cluster.client(key=key, aws_secret_access_key="x").list_buckets)[1] == 403
     assert noted().last_used_at is None, "a wrong signature is no use"

@@ -23,8 +23,8 @@ from peerd.domain.files import StoredFile
 from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size
 from peerd.operate.files import FileStatus
+from peerd.store.files.buckets import BucketUsage
 from peerd.store.files.risks import RISKS
-from peerd.store.files.usage import BucketUsage
 
 FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY.")]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]

@@ -24,8 +24,7 @@ from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.storage.object_disk.options import ObjectDiskOptions
 from peerd.storage.object_disk.place import create_disk_at
-from peerd.store.files.disks import cluster_identity
-from peerd.store.files.usage import DiskCopies
+from peerd.store.files.disks import DiskCopies, cluster_identity
 
 app = new_app("Add, list, set and remove disks.")
 

@@ -13,7 +13,7 @@ from peerd.cli.output.tables import AlignedTable, Column, right, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.units import format_size
 from peerd.operate.disks import DiskBalance
-from peerd.store.files.usage import DiskCopies
+from peerd.store.files.disks import DiskCopies
 
 HEALTH_STYLES: Final = {
     "whole": "green",

@@ -22,8 +22,8 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.storage.checking import QUEUE
+from peerd.store.files.disks import DiskCopies
 from peerd.store.files.risks import FilesAtRisk
-from peerd.store.files.usage import DiskCopies
 
 MOST_TASKS = 20
 BAR_WIDTH = 20

@@ -16,7 +16,8 @@ from peerd.storage.s3.errors import S3AccessDenied
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import S3RequestParser
 from peerd.storage.s3.signature import SignatureVerifier, VerifiedSignature
-from peerd.store.files.buckets import USE_NOTED_EVERY, find_access_key, note_use
+from peerd.store.access.logins import WRITTEN_EVERY
+from peerd.store.access.tokens import find_access_key, note_use
 
 _KEY_ID: Final = re.compile(r"[A-Z0-9]{1,20}")
 
@@ -51,7 +52,7 @@ def admit(node: StorageNode, request: S3HttpRequest) -> Admitted:
     [key] = found
     operation = S3RequestParser(node.options.s3_domain).parse(request)
     check_permission(key, operation)
-    if key.last_used_at is None or (present - key.last_used_at).total_seconds() > USE_NOTED_EVERY:
+    if key.last_used_at is None or (present - key.last_used_at).total_seconds() > WRITTEN_EVERY:
         node.database.run(note_use, key.id)
     return Admitted(key, verified, operation)
 

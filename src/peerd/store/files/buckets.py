@@ -1,21 +1,14 @@
-"""Buckets: sets of files with a class, a quota and counts of what they have; and the access keys of S3's clients."""
+"""Buckets: sets of files with a class, a quota and counts of what they have."""
 
 from __future__ import annotations
 
-import json
-import secrets
-from base64 import b32encode
-from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, RowMapping
+from sqlalchemy.engine import Connection
 
-from peerd.domain.access import MAX_SCOPES, FileAccessKey, FileRights, FileScope
 from peerd.domain.file_errors import (
-    AccessKeyNotFound,
     BucketExists,
     BucketNotEmpty,
     BucketNotFound,
@@ -23,11 +16,10 @@ from peerd.domain.file_errors import (
     QuotaExceeded,
 )
 from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
-from peerd.store.files.disks import get_class
-from peerd.store.schema.tables import file_access_keys, file_buckets, file_classes, file_uploads, file_usage, files
-from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.files.disks import DiskCopies, get_class, list_disk_copies
+from peerd.store.records import add_new, columns_of, read_all, read_first, to_record
+from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
 from peerd.store.tasks.rows import to_whole_number
-from peerd.store.upserts import insert_new
 
 USAGE_PARTS = 16
 """Rows that share the count of a bucket, so that puts at the same time seldom wait for each other."""
@@ -44,10 +36,6 @@ _COUNT = (
         bytes=file_usage.c.bytes + sa.bindparam("bytes_added", type_=sa.BigInteger()),
     )
 )
-USE_NOTED_EVERY: Final = 60.0
-"""Seconds within which the use of a key is written once."""
-_PREFIX: Final = "PEERD"
-_COLUMNS: Final = tuple(file_access_keys.c[field] for field in FileAccessKey.__struct_fields__ if field != "is_valid")
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +60,30 @@ class Usage(msgspec.Struct, frozen=True):
     bytes: int
 
 
-BUCKET_COLUMNS = tuple(file_buckets.c[field] for field in Bucket.__struct_fields__)
+class BucketUsage(Bucket, frozen=True, kw_only=True):
+    """A bucket, and what its current files add up to; each file counts once, however many copies it has.
+
+    Attributes:
+        class_name: the class of files that are put without one.
+        quota: the most bytes of its files; None: no limit.
+        bytes: of its current files.
+    """
+
+    files: int
+    bytes: int
+
+
+class StorageUsage(msgspec.Struct, frozen=True):
+    """Buckets by name, and disks by number."""
+
+    buckets: list[BucketUsage]
+    disks: list[DiskCopies]
+
+
+BUCKET_COLUMNS = columns_of(Bucket, file_buckets)
+_CLASS_COLUMNS = (column for column in columns_of(FileClass, file_classes) if column.name != "name")
 _WITH_CLASS = (
-    sa.select(
-        *BUCKET_COLUMNS,
-        file_classes.c.name.label("class"),
-        *(file_classes.c[field] for field in FileClass.__struct_fields__ if field != "name"),
-    )
+    sa.select(*BUCKET_COLUMNS, file_classes.c.name.label("class"), *_CLASS_COLUMNS)
     .outerjoin(file_classes, file_classes.c.name == sa.func.coalesce(_GIVEN_CLASS, file_buckets.c.class_name))
     .where(file_buckets.c.name == sa.bindparam("bucket"))
 )
@@ -86,8 +91,7 @@ _WITH_CLASS = (
 
 def list_buckets(connection: Connection) -> list[Bucket]:
     """All buckets, by name."""
-    found = connection.execute(sa.select(*BUCKET_COLUMNS).order_by(file_buckets.c.name))
-    return [Bucket(**row) for row in found.mappings()]
+    return read_all(connection, Bucket, sa.select(*BUCKET_COLUMNS).order_by(file_buckets.c.name))
 
 
 def get_bucket(connection: Connection, name: str) -> Bucket:
@@ -96,10 +100,10 @@ def get_bucket(connection: Connection, name: str) -> Bucket:
     Raises:
         BucketNotFound: there is none.
     """
-    row = connection.execute(sa.select(*BUCKET_COLUMNS).where(file_buckets.c.name == name)).mappings().first()
-    if row is None:
+    found = read_first(connection, Bucket, sa.select(*BUCKET_COLUMNS).where(file_buckets.c.name == name))
+    if found is None:
         raise BucketNotFound(name, [bucket.name for bucket in list_buckets(connection)][:20])
-    return Bucket(**row)
+    return found
 
 
 def get_bucket_and_class(connection: Connection, name: str, class_name: str | None = None) -> tuple[Bucket, FileClass]:
@@ -117,11 +121,10 @@ def get_bucket_and_class(connection: Connection, name: str, class_name: str | No
     row = connection.execute(_WITH_CLASS, values).mappings().first()
     if row is None:
         return get_bucket(connection, name), get_class(connection, class_name or DEFAULT_CLASS)
-    bucket = Bucket(**{field: row[field] for field in Bucket.__struct_fields__})
+    bucket = to_record(Bucket, row)
     if row["class"] is None:
         return bucket, get_class(connection, class_name or bucket.class_name)
-    own = {field: row[field] for field in FileClass.__struct_fields__ if field != "name"}
-    return bucket, FileClass(name=row["class"], **own)
+    return bucket, to_record(FileClass, row, name=row["class"])
 
 
 def create_bucket(
@@ -138,7 +141,7 @@ def create_bucket(
     _check_quota(quota)
     get_class(connection, class_name)
     values = {"name": name, "class_name": class_name, "quota": quota}
-    if not connection.execute(insert_new(file_buckets, connection.dialect.name).values(values)).rowcount:
+    if not add_new(connection, file_buckets, values):
         raise BucketExists(name)
     return get_bucket(connection, name)
 
@@ -198,13 +201,28 @@ def bucket_usage(connection: Connection, bucket_id: int) -> Usage:
     return Usage(to_whole_number(count), to_whole_number(size))
 
 
+def list_bucket_usage(connection: Connection) -> list[BucketUsage]:
+    """All buckets by name, with their sums."""
+    summed = sa.select(file_usage.c.bucket_id, sa.func.sum(file_usage.c.files), sa.func.sum(file_usage.c.bytes))
+    found = {row[0]: row[1:] for row in connection.execute(summed.group_by(file_usage.c.bucket_id))}
+    usages = []
+    for bucket in list_buckets(connection):
+        count, size = map(to_whole_number, found.get(bucket.id, (0, 0)))
+        usages.append(BucketUsage(**msgspec.structs.asdict(bucket), files=count, bytes=size))
+    return usages
+
+
+def read_usage(connection: Connection) -> StorageUsage:
+    """What all buckets and disks add up to; counting the copies takes longer the more there are."""
+    return StorageUsage(list_bucket_usage(connection), list_disk_copies(connection))
+
+
 def count_in_bucket(connection: Connection, bucket_id: int, file_id: int, files_added: int, bytes_added: int) -> None:
     """Count a file that was added, or, with negative numbers, one that is not current any more."""
     part = file_id % USAGE_PARTS
     values = {"of_bucket": bucket_id, "of_part": part, "files_added": files_added, "bytes_added": bytes_added}
     if not connection.execute(_COUNT, values).rowcount:
-        row = {"bucket_id": bucket_id, "part": part, "files": 0, "bytes": 0}
-        connection.execute(insert_new(file_usage, connection.dialect.name).values(row))
+        add_new(connection, file_usage, {"bucket_id": bucket_id, "part": part, "files": 0, "bytes": 0})
         connection.execute(_COUNT, values)
 
 
@@ -225,105 +243,3 @@ def check_quota(connection: Connection, bucket: Bucket, size: int, freed: int = 
 def _check_quota(quota: int | None) -> None:
     if quota is not None and not 0 <= quota < 2**63:
         raise InvalidFile("quota", f"{quota} is not a number of bytes from 0 to 2**63 - 1")
-
-
-# ---------------------------------------------------------------- access keys
-
-
-def create_access_key(
-    connection: Connection,
-    name: str,
-    rights: FileRights = FileRights.ALL,
-    *,
-    scopes: Sequence[str] | None = None,
-    created_by: str | None = None,
-    expires_in: float | None = None,
-) -> FileAccessKey:
-    """Create an access key; its secret is derived from its id (`peerd.doorbell.cluster_secret`).
-
-    Args:
-        connection: in a transaction.
-        name: whose it is, or what for.
-        rights: what it may do.
-        scopes: BUCKET or BUCKET/PREFIX, where the bucket may end with ``*``; None: all files.
-        created_by: the user.
-        expires_in: seconds; None: it is valid until it is revoked.
-
-    Raises:
-        InvalidFile: the name, a scope or the time is wrong.
-    """
-    if not 1 <= len(name) <= 200 or "\0" in name:
-        raise InvalidFile("name", "it has 1 to 200 characters, none of them NUL")
-    if scopes is not None and not 1 <= len(scopes) <= MAX_SCOPES:
-        raise InvalidFile("scopes", f"give 1 to {MAX_SCOPES}, or none for all files")
-    if expires_in is not None and expires_in <= 0:
-        raise InvalidFile("expires_in", "give a time in the future, or none")
-    for scope in scopes or ():
-        FileScope.parse(scope)
-    key_id = _PREFIX + b32encode(secrets.token_bytes(10)).decode()[:15]
-    values: dict[str, Any] = {
-        "id": key_id,
-        "name": name,
-        "rights": rights.value,
-        "scopes": None if scopes is None else json.dumps(list(scopes), ensure_ascii=False),
-        "created_by": created_by,
-    }
-    if expires_in is not None:
-        values["expires_at"] = seconds_from_now(expires_in)
-    connection.execute(sa.insert(file_access_keys).values(values))
-    return get_access_key(connection, key_id)
-
-
-def list_access_keys(connection: Connection) -> list[FileAccessKey]:
-    """All access keys, also those that are not valid any more, the oldest first."""
-    found = _select().order_by(file_access_keys.c.created_at, file_access_keys.c.id)
-    return [_to_key(row) for row in connection.execute(found).mappings()]
-
-
-def find_access_key(connection: Connection, key_id: str) -> FileAccessKey | None:
-    """The access key of this id, if there is one."""
-    row = connection.execute(_select().where(file_access_keys.c.id == key_id)).mappings().first()
-    return None if row is None else _to_key(row)
-
-
-def get_access_key(connection: Connection, key_id: str) -> FileAccessKey:
-    """The access key of this id. Raises AccessKeyNotFound."""
-    found = find_access_key(connection, key_id)
-    if found is None:
-        raise AccessKeyNotFound(key_id)
-    return found
-
-
-def revoke_access_key(connection: Connection, key_id: str) -> FileAccessKey:
-    """Make a key invalid from the next request on; again, it does nothing. Raises AccessKeyNotFound."""
-    is_it = file_access_keys.c.id == key_id, file_access_keys.c.revoked_at.is_(None)
-    connection.execute(sa.update(file_access_keys).where(*is_it).values(revoked_at=now()))
-    return get_access_key(connection, key_id)
-
-
-def note_use(connection: Connection, key_id: str) -> None:
-    """Write that a key was used, once within `USE_NOTED_EVERY` seconds."""
-    last = file_access_keys.c.last_used_at
-    is_due = sa.or_(last.is_(None), last < seconds_from_now(-USE_NOTED_EVERY))
-    connection.execute(
-        sa.update(file_access_keys).where(file_access_keys.c.id == key_id, is_due).values(last_used_at=now())
-    )
-
-
-def _select() -> sa.Select[Any]:
-    expires, revoked = file_access_keys.c.expires_at, file_access_keys.c.revoked_at
-    is_valid = sa.and_(revoked.is_(None), sa.or_(expires.is_(None), expires > now()))
-    return sa.select(*_COLUMNS, sa.case((is_valid, 1), else_=0).label("is_valid"))
-
-
-def _to_key(row: RowMapping) -> FileAccessKey:
-    values = dict(row)
-    values["rights"] = FileRights(values["rights"])
-    try:
-        values["scopes"] = (
-            None if values["scopes"] is None else msgspec.json.decode(values["scopes"], type=tuple[str, ...])
-        )
-    except msgspec.MsgspecError:  # SQL by hand has made them unreadable: the key allows nothing, and hides no others
-        values["scopes"] = ()
-    values["is_valid"] = bool(values["is_valid"])
-    return FileAccessKey(**values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -11,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.store.files.checks import request_checks
+from peerd.store.files.disks import silence_of
 from peerd.store.records import add_new, columns_of, read_all, to_record
 from peerd.store.schema.tables import disks, file_chunks, file_copies, file_upload_parts, file_uploads, files, nodes
 from peerd.store.schema.types import now
@@ -86,6 +88,42 @@ def find_sources(connection: Connection, file_ids: Sequence[int]) -> dict[int, l
         for row in connection.execute(statement).mappings():
             found[row["file_id"]].append(to_record(Source, row))
     return found
+
+
+class FileCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A copy of a file, and where it is.
+
+    Attributes:
+        disk: the number of its disk.
+        node: the name of the disk's node; None for an object store.
+        path: of the disk.
+        disk_state: what the disk is used for.
+        verified_at: when its node has read it last, and it was whole; None: never.
+        silent_for: seconds since the disk was reported last; None: never.
+    """
+
+    disk: int
+    node: str | None
+    path: str
+    state: str
+    disk_state: str
+    verified_at: datetime | None = None
+    silent_for: float | None = None
+
+
+def list_copies(connection: Connection, file_id: int) -> list[FileCopy]:
+    """The copies of a file, by disk."""
+    of_disk = {"disk": disks.c.id, "node": nodes.c.name, "path": disks.c.path, "disk_state": disks.c.state}
+    found = (
+        sa.select(*columns_of(FileCopy, file_copies, **of_disk, silent_for=disks.c.seen_at))
+        .join(disks, disks.c.id == file_copies.c.disk_id)
+        .outerjoin(nodes, nodes.c.id == disks.c.node_id)
+        .where(file_copies.c.file_id == file_id)
+        .order_by(file_copies.c.disk_id)
+    )
+    present = connection.execute(sa.select(now())).scalar_one()
+    rows = connection.execute(found).mappings()
+    return [to_record(FileCopy, row, silent_for=silence_of(row["silent_for"], present)) for row in rows]
 
 
 def plan_copies(connection: Connection, disk_id: int, sizes: dict[int, int], task_id: int) -> None:

@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import DiskHasCopies, DiskNotFound, FileClassInUse, FileClassNotFound, InvalidFile
 from peerd.domain.files import DEFAULT_CLASS, CopyState, Disk, DiskKind, DiskState, FileClass, check_class_name
+from peerd.store.records import add_new, columns_of, read_all, read_first, to_record
 from peerd.store.schema.tables import (
     disk_counts,
     disks,
@@ -31,7 +32,6 @@ from peerd.store.schema.tables import (
 )
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import to_number, to_whole_number
-from peerd.store.upserts import insert_new
 
 LONGEST_GRACE: Final = 10 * 365 * 86_400.0
 """Seconds; a longer one, which only SQL by hand can have written, counts as this."""
@@ -41,8 +41,7 @@ SILENT_AFTER = 10.0
 """Seconds without a report after which a node that cannot use a disk says why."""
 FOREVER_SILENT = 1e9
 """Seconds of silence of a disk that was never reported."""
-_OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.address}
-CLASS_COLUMNS = tuple(file_classes.c[field] for field in FileClass.__struct_fields__)
+_SELECT_CLASS = sa.select(*columns_of(FileClass, file_classes))
 
 
 class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,22 +94,19 @@ class DiskReport(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None
 
 
-ROW_COLUMNS = tuple(
-    _OF_NODE[field].label(field) if field in _OF_NODE else disks.c[field] for field in DiskRow.__struct_fields__
-)
+_OF_NODE = {"node": nodes.c.name, "zone": nodes.c.zone, "address": nodes.c.address}
+_SELECT = sa.select(*columns_of(DiskRow, disks, **_OF_NODE)).outerjoin(nodes, nodes.c.id == disks.c.node_id)
 
 
 def cluster_identity(connection: Connection) -> str:
     """The identity of the cluster, which its disks have, too; made at the first call."""
-    first = {"id": 1, "identity": uuid.uuid4().hex}
-    connection.execute(insert_new(file_cluster, connection.dialect.name).values(first))
+    add_new(connection, file_cluster, {"id": 1, "identity": uuid.uuid4().hex})
     return str(connection.execute(sa.select(file_cluster.c.identity).where(file_cluster.c.id == 1)).scalar_one())
 
 
 def list_disks(connection: Connection) -> list[DiskRow]:
     """All disks, by number."""
-    found = sa.select(*ROW_COLUMNS).outerjoin(nodes, nodes.c.id == disks.c.node_id).order_by(disks.c.id)
-    return [_to_row(row) for row in connection.execute(found).mappings()]
+    return [_to_row(row) for row in connection.execute(_SELECT.order_by(disks.c.id)).mappings()]
 
 
 def _to_row(row: Mapping[Any, Any]) -> DiskRow:
@@ -118,7 +114,7 @@ def _to_row(row: Mapping[Any, Any]) -> DiskRow:
     numbers: dict[str, Any] = {name: to_whole_number(row[name]) for name in ("size", "free", "reserve")}
     if row["grace"] is not None:
         numbers["grace"] = min(to_number(row["grace"]), LONGEST_GRACE)
-    return DiskRow(**{**row, **numbers})
+    return to_record(DiskRow, row, **numbers)
 
 
 def get_disk(connection: Connection, number: int) -> DiskRow:
@@ -161,13 +157,8 @@ def report_disk(connection: Connection, node_id: int, report: DiskReport, grace:
     connection.execute(sa.update(disks).where(is_used, was_missing, is_folder).values(returned))
     connection.execute(sa.update(disks).where(is_used, was_missing, sa.not_(is_folder)).values(missing_at=None))
     has_failed = sa.and_(disks.c.failed_until.is_not(None), disks.c.failed_until > now())
-    values: dict[str, Any] = {
+    values = msgspec.structs.asdict(report) | {
         "node_id": sa.case((is_folder, node_id), else_=None),
-        "path": report.path,
-        "url": report.url,
-        "size": report.size,
-        "free": report.free,
-        "reserve": report.reserve,
         "problem": report.problem or sa.case((has_failed, disks.c.problem), else_=None),
         "grace": grace,
         "seen_at": now(),
@@ -218,54 +209,46 @@ def read_disks(connection: Connection, *, counted: bool = True) -> DisksRead:
     return disks_of_rows(rows, _promised(connection, in_use) if counted else {}, present)
 
 
-def disks_of_rows(rows: Sequence[DiskRow], planned: Mapping[int, PlannedCopies], present: datetime) -> DisksRead:
+def disks_of_rows(rows: Sequence[DiskRow], planned: Mapping[int, tuple[int, int]], present: datetime) -> DisksRead:
     """Disks of rows.
 
     Args:
         rows: of all disks.
-        planned: the copies that are planned on each.
+        planned: how many copies are planned on each, and their bytes.
         present: the time before they were read, by the database's clock.
     """
     graces = [row.grace for row in rows if row.grace is not None and row.state != DiskState.LOST.value]
-    found = [_as_disk(row, planned.get(row.id, NOTHING_PLANNED), present) for row in rows]
+    found = [_as_disk(row, present, *planned.get(row.id, (0, 0))) for row in rows]
     return DisksRead(found, present, max(graces, default=None))
 
 
-class PlannedCopies(NamedTuple):
-    """Copies that are planned on a disk."""
-
-    copies: int
-    bytes: int
-
-
-NOTHING_PLANNED = PlannedCopies(0, 0)
-
-
-def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, PlannedCopies]:
+def _promised(connection: Connection, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Planned copies by disk; how many there are is bounded, see `peerd.storage.maintenance`."""
     sums = (
         sa.select(file_copies.c.disk_id, sa.func.count(), sa.func.sum(file_copies.c.size))
         .where(file_copies.c.disk_id.in_(numbers), file_copies.c.state == CopyState.PLANNED.value)
         .group_by(file_copies.c.disk_id)
     )
-    return {disk_id: PlannedCopies(int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
+    return {disk_id: (int(copies), int(size)) for disk_id, copies, size in connection.execute(sums)}
 
 
-def _as_disk(row: DiskRow, planned: PlannedCopies, present: datetime) -> Disk:
-    silence = FOREVER_SILENT if row.seen_at is None else max(0.0, (present - row.seen_at).total_seconds())
-    return Disk(
-        id=row.id,
-        node=None if row.kind == DiskKind.S3.value else row.node,
-        zone=f"object store {row.id}" if row.kind == DiskKind.S3.value else row.zone,
-        kind=DiskKind(row.kind),
-        state=DiskState(row.state),
-        size=row.size,
-        free=max(0, row.free - row.reserve - planned.bytes),
-        planned=planned.copies,
-        silent_for=silence,
-        problem=row.problem,
-        verified_since=row.verified_since,
+def _as_disk(row: DiskRow, present: datetime, planned: int, promised: int) -> Disk:
+    is_shared = row.kind == DiskKind.S3.value
+    silence = silence_of(row.seen_at, present)
+    return to_record(
+        Disk,
+        msgspec.structs.asdict(row),
+        node=None if is_shared else row.node,
+        zone=f"object store {row.id}" if is_shared else row.zone,
+        free=max(0, row.free - row.reserve - promised),
+        planned=planned,
+        silent_for=FOREVER_SILENT if silence is None else silence,
     )
+
+
+def silence_of(seen_at: datetime | None, present: datetime) -> float | None:
+    """Seconds since a disk was reported last; None: never."""
+    return None if seen_at is None else max(0.0, (present - seen_at).total_seconds())
 
 
 def set_disk_state(connection: Connection, number: int, state: DiskState) -> DiskRow:
@@ -351,10 +334,61 @@ def write_counts(connection: Connection, disk_id: int, counts: list[dict[str, An
 def read_counts(connection: Connection) -> dict[int, dict[str, DiskCount]]:
     """The counts of all disks, by disk and state."""
     found: dict[int, dict[str, DiskCount]] = defaultdict(dict)
-    for row in connection.execute(sa.select(disk_counts)):
-        count = DiskCount(copies=row.copies, bytes=row.bytes, examined=row.examined, counted_at=row.counted_at)
-        found[row.disk_id][str(row.state)] = count
+    for row in connection.execute(sa.select(disk_counts)).mappings():
+        found[row["disk_id"]][str(row["state"])] = to_record(DiskCount, row)
     return dict(found)
+
+
+class DiskCopies(msgspec.Struct, frozen=True, kw_only=True):
+    """A disk, and how many copies it has of each state.
+
+    Attributes:
+        size: bytes of it.
+        free: bytes of it that are free, without its reserve.
+        silent_for: seconds since its node has reported it last; None: never.
+        problem: why nothing can be written to it now, or None.
+        walked_for: why all its files are being checked, or None.
+        copies: by state.
+    """
+
+    id: int
+    node: str | None
+    zone: str | None
+    path: str
+    url: str | None
+    kind: str
+    state: str
+    size: int
+    free: int
+    silent_for: float | None
+    problem: str | None
+    walked_for: str | None
+    copies: dict[str, int]
+
+
+def list_disk_copies(connection: Connection, *, counted: bool = True) -> list[DiskCopies]:
+    """All disks by number.
+
+    Args:
+        connection: of a read.
+        counted: whether their copies are counted; else ``copies`` is empty.
+    """
+    counts: dict[int, dict[str, int]] = defaultdict(dict)
+    if counted:
+        columns = file_copies.c.disk_id, file_copies.c.state
+        for disk_id, state, count in connection.execute(sa.select(*columns, sa.func.count()).group_by(*columns)):
+            counts[disk_id][str(state)] = int(count)
+    present = connection.execute(sa.select(now())).scalar_one()
+    return [
+        to_record(
+            DiskCopies,
+            msgspec.structs.asdict(row),
+            free=max(0, row.free - row.reserve),
+            silent_for=silence_of(row.seen_at, present),
+            copies=counts[row.id],
+        )
+        for row in list_disks(connection)
+    ]
 
 
 # ---------------------------------------------------------------- classes
@@ -362,9 +396,7 @@ def read_counts(connection: Connection) -> dict[int, dict[str, DiskCount]]:
 
 def list_classes(connection: Connection) -> list[FileClass]:
     """All classes by name; `default` is there without a row, too."""
-    found = {DEFAULT_CLASS: FileClass(name=DEFAULT_CLASS)}
-    for row in connection.execute(sa.select(*CLASS_COLUMNS)).mappings():
-        found[row["name"]] = FileClass(**row)
+    found = {one.name: one for one in (FileClass(name=DEFAULT_CLASS), *read_all(connection, FileClass, _SELECT_CLASS))}
     return [found[name] for name in sorted(found)]
 
 
@@ -374,9 +406,9 @@ def get_class(connection: Connection, name: str) -> FileClass:
     Raises:
         FileClassNotFound: there is none.
     """
-    row = connection.execute(sa.select(*CLASS_COLUMNS).where(file_classes.c.name == name)).mappings().first()
-    if row is not None:
-        return FileClass(**row)
+    found = read_first(connection, FileClass, _SELECT_CLASS.where(file_classes.c.name == name))
+    if found is not None:
+        return found
     if name == DEFAULT_CLASS:
         return FileClass(name=DEFAULT_CLASS)
     raise FileClassNotFound(name, [one.name for one in list_classes(connection)])
@@ -391,14 +423,9 @@ def set_class(connection: Connection, wanted: FileClass) -> None:
     check_class_name(wanted.name)
     if problem := wanted.problem():
         raise InvalidFile("class", problem)
-    values: dict[str, Any] = {
-        "copies": wanted.copies,
-        "durable": wanted.durable,
-        "zones": wanted.zones,
-        "object_copies": wanted.object_copies,
-    }
-    connection.execute(insert_new(file_classes, connection.dialect.name).values(name=wanted.name, **values))
-    connection.execute(sa.update(file_classes).where(file_classes.c.name == wanted.name).values(**values))
+    values = msgspec.structs.asdict(wanted)
+    add_new(connection, file_classes, values)
+    connection.execute(sa.update(file_classes).where(file_classes.c.name == wanted.name).values(values))
 
 
 def remove_class(connection: Connection, name: str) -> None:

@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState
+from peerd.store.files.buckets import Bucket
 from peerd.store.files.checks import DANGER_WITHOUT_COPY, request_checks
-from peerd.store.schema.tables import disks, file_checks, file_copies
+from peerd.store.schema.tables import disks, file_checks, file_copies, files
 from peerd.store.schema.types import now, seconds_from_now
 
 MISSING: Final = "missing"
@@ -236,3 +237,28 @@ def hold_for_move(connection: Connection, dangers: Mapping[int, int]) -> None:
     are_they = file_checks.c.file_id.in_(sorted(dangers))
     if dangers:
         connection.execute(sa.update(file_checks).where(are_they).values(health=IS_MOVED))
+
+
+# ---------------------------------------------------------------- all files
+
+
+class FilesWalked(msgspec.Struct, frozen=True):
+    """A batch of files, with the disks of the stored copies of each, and where to go on; None: these were the last."""
+
+    copies: dict[int, list[int]]
+    next_after: int | None
+
+
+def walk_files(connection: Connection, bucket: Bucket | None, after: int, limit: int) -> FilesWalked:
+    """The next current files of a bucket, or of all, in the order of their ids."""
+    wanted = sa.select(files.c.id).where(files.c.is_current == 1, files.c.id > after)
+    if bucket is not None:
+        wanted = wanted.where(files.c.bucket_id == bucket.id)
+    ids = list(connection.execute(wanted.order_by(files.c.id).limit(limit)).scalars())
+    copies: dict[int, list[int]] = {file_id: [] for file_id in ids}
+    stored = sa.select(file_copies.c.file_id, file_copies.c.disk_id).where(
+        file_copies.c.file_id.in_(ids), file_copies.c.state == CopyState.STORED.value
+    )
+    for file_id, disk_id in connection.execute(stored):
+        copies[file_id].append(disk_id)
+    return FilesWalked(copies, ids[-1] if len(ids) == limit else None)
