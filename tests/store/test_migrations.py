@@ -112,7 +112,7 @@ def test_a_change_of_the_tables_is_a_new_revision() -> None:
 
 
 def test_the_revisions_are_those_of_alembic_and_let_no_older_code_in_again() -> None:
-    script = ScriptDirectory.from_config(migrations._config())
+    script = ScriptDirectory(migrations.FOLDER, version_locations=[migrations.FOLDER])
     assert [one.revision for one in script.walk_revisions()][::-1] == [one.number for one in HISTORY] == sorted(SCHEMAS)
     assert all(one.oldest <= one.number for one in HISTORY)
     barriers = [one.oldest for one in HISTORY]

@@ -36,7 +36,7 @@ class FutureRevision:
     def write(self, migrations: Path, *, before: str) -> None:
         """Add it to a folder of migrations, after another revision."""
         program = REVISION.format(number=self.number, before=before, statements=self.statements)
-        (migrations / "versions" / f"{self.number}_to_come.py").write_text(program)
+        (migrations / f"{self.number}_to_come.py").write_text(program)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.alerts import open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.due import DueMaintenance
-from peerd.store.queue_states import LateQueue, find_late_queues
+from peerd.store.queues import LateQueue, find_late_queues
 from peerd.store.statistics.depths import QueueDepth, roll_up_depths, sample_depths, write_depths
 from peerd.store.statistics.rollup import purge_depths
 from peerd.store.statistics.steps import HOUR, SAMPLE, TEN_MINUTES

@@ -15,12 +15,12 @@ from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store import limits, queue_states, queues
+from peerd.store import limits, queues
 from peerd.store.access.audit import limit_state, queue_state
 from peerd.store.jobs.free import kick
 from peerd.store.limits import LimitState
 from peerd.store.nodes.known_handlers import read_misfit
-from peerd.store.queue_states import QueueState
+from peerd.store.queues import QueueState
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ def _read_misfit(connection: Connection, name: str, handler: str, body: str | No
 
 
 def _list_queues(connection: Connection, only: Queues) -> QueueStates:
-    return [state for state in queue_states.list_queues(connection) if only is None or state.name in only]
+    return [state for state in queues.list_queues(connection) if only is None or state.name in only]
 
 
 def _list_limits(connection: Connection, queue: str | None, only: Collection[str] | None) -> LimitStates:

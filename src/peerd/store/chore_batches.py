@@ -23,9 +23,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status, TaskEvent, target
 from peerd.domain.outcome import TaskTransition
 from peerd.store.outcomes import record_attempts
-from peerd.store.schema.lanes import quarantined_lane
 from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.take.eligibility import quarantined_lane
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
     PENDING_KINDS,

@@ -23,9 +23,8 @@ from peerd.store import unique_keys
 from peerd.store.insert import insert_many, insert_one
 from peerd.store.schema.tables import idempotency_keys, nodes
 from peerd.store.schema.types import MYSQL, seconds_from_now
-from peerd.store.statements import DriverConnection, new_token
+from peerd.store.statements import DriverConnection, insert_if_absent, new_token
 from peerd.store.tasks.rows import batches
-from peerd.store.upserts import insert_if_absent
 
 ROWS_IN_AN_INSERT: Final = 1000
 ESCAPED_BYTES: Final = (b"\\", b"'", b'"', b"\n", b"\r", b"\0", b"\x1a")

@@ -22,9 +22,9 @@ from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
 from peerd.store.schema.tables import limit_starts, limits, tasks
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.statements import insert_if_absent
 from peerd.store.tasks.conditions import by_index, is_working
 from peerd.store.tasks.rows import BATCH
-from peerd.store.upserts import insert_if_absent
 
 MAX_LIMITS_READ: Final = 100
 """Limits of a queue that are read together; if it has more, those of its keys are read one by one."""

@@ -39,7 +39,7 @@ from peerd.domain.outcome import (
 from peerd.domain.task import Task
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import now
-from peerd.store.statements import CompiledStatement, id_in_list
+from peerd.store.statements import CompiledStatement, id_in_list, insert_if_absent
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import (
     LARGEST_INTEGER,
@@ -51,7 +51,6 @@ from peerd.store.tasks.rows import (
     status_literal,
     update_tasks,
 )
-from peerd.store.upserts import insert_if_absent
 
 NOTE_LIMIT: Final = 255
 """Characters."""

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.upserts import insert_new
+from peerd.store.statements import insert_new
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 

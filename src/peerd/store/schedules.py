@@ -35,7 +35,7 @@ from peerd.store.outcomes import database_now
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.tables import nodes, schedule_runs, schedules, stored_schedules
 from peerd.store.schema.types import Instant, moment, now, seconds_from_now
-from peerd.store.upserts import insert_if_absent
+from peerd.store.statements import insert_if_absent
 
 CLUSTER_ROW: Final = 0
 """The ``node_id`` of the cluster's row; ids of nodes begin at 1."""

@@ -5,8 +5,7 @@ on its way in and out; that takes longer than the database needs for a small sta
 the text is made once for each kind of database, values go to the driver as they are, and rows come back as it made
 them. The hot statements (claim, completion, insert) stay on this path because of that.
 
-What the drivers' rows have as texts is parsed here: timestamps. A process whose reply was lost finds the rows that it
-has written by a token.
+A process whose reply was lost finds the rows that it has written by a token.
 """
 
 from __future__ import annotations
@@ -15,15 +14,14 @@ import json
 import random
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, overload
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, CursorResult, Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import expression
+
+from peerd.store.schema.types import MYSQL, ByDatabase
 
 NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
@@ -165,31 +163,18 @@ def _positional(statement: CompiledStatement, dialect: Dialect) -> tuple[str, Se
 # ---------------------------------------------------------------- parts of statements
 
 
-class _list_parameter(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an operand
-    """The list that is given as a parameter.
+class _ids(ByDatabase[Any]):  # noqa: N801 - it reads as an operand
+    """The list of numbers that is given as a parameter."""
 
-    Args:
-        name: of the parameter.
-        element: the type of its values on PostgreSQL.
-    """
-
-    inherit_cache = False
-
-    def __init__(self, name: str, element: str) -> None:
-        self.values: sa.BindParameter[Any] = sa.bindparam(name, type_=sa.types.NullType())
-        self.element = element
+    postgresql = "(SELECT unnest(CAST({0} AS bigint[])))"
+    sqlite = "(SELECT value FROM json_each({0}))"
+    mysql = "{0}"
 
 
-@compiles(_list_parameter)
-def _compile_list(element: _list_parameter, compiler: Any, **options: Any) -> str:
-    values = compiler.process(element.values, **options)
-    match compiler.dialect.name:
-        case "postgresql":
-            return f"(SELECT unnest(CAST({values} AS {element.element}[])))"
-        case "sqlite":
-            return f"(SELECT value FROM json_each({values}))"  # noqa: S608 - a placeholder
-        case _:
-            return str(values)
+class _names(_ids):  # noqa: N801 - as above
+    """The list of texts that is given as a parameter."""
+
+    postgresql = "(SELECT unnest(CAST({0} AS text[])))"
 
 
 def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
@@ -198,12 +183,17 @@ def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     One text for lists of any length: the drivers of MySQL write the list into the statement themselves, the others are
     given one value.
     """
-    return column.op("IN", is_comparison=True)(_list_parameter("ids", "bigint"))
+    return column.op("IN", is_comparison=True)(_ids(list_bind("ids")))
 
 
 def queue_in_list(column: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """That a column is among the names that are given as the parameter ``queues``."""
-    return column.op("IN", is_comparison=True)(_list_parameter("queues", "text"))
+    return column.op("IN", is_comparison=True)(_names(list_bind("queues")))
+
+
+def list_bind(name: str) -> sa.BindParameter[Any]:
+    """A parameter whose value is from `list_parameter`."""
+    return sa.bindparam(name, type_=sa.types.NullType())
 
 
 def list_parameter(dialect: Dialect, values: Sequence[int] | Sequence[str]) -> Any:
@@ -211,26 +201,42 @@ def list_parameter(dialect: Dialect, values: Sequence[int] | Sequence[str]) -> A
     return json.dumps(values) if dialect.name == "sqlite" else list(values)
 
 
-MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
-"""Stands for a database's timestamp before the range of datetime; the next one for those after it."""
-MAX_TIMESTAMP: Final = datetime.max.replace(tzinfo=UTC)
-
-
-@lru_cache(maxsize=1024)  # rows that are written together share their timestamps
-def parse_timestamp(text: str) -> datetime:
-    """A timestamp in UTC from text. Year 0 and MySQL's day 0, which datetime has not, are `MIN_TIMESTAMP`.
-
-    >>> parse_timestamp("2026-01-01 12:00:00.5").isoformat(), parse_timestamp("0000-00-00 00:00:00") == MIN_TIMESTAMP
-    ('2026-01-01T12:00:00.500000+00:00', True)
-    """
-    try:
-        return datetime.fromisoformat(text + "+00:00")
-    except ValueError:
-        if text.startswith("0000-"):
-            return MIN_TIMESTAMP
-        raise
-
-
 def new_token() -> int:
     """A token unlike any other in flight."""
     return random.SystemRandom().getrandbits(62) + 1
+
+
+# ---------------------------------------------------------------- rows whose keys may be there
+# One statement that does not fail for the key: an INSERT that fails and an UPDATE after it would raise a shared lock to
+# an exclusive one, at which three competitors deadlock on InnoDB.
+
+
+def insert_if_absent(
+    connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: tuple[str, ...]
+) -> None:
+    """Insert rows, except those whose key is there already; such a row is locked and stays as it is."""
+    insert = _insert(table, connection.dialect.name).values([dict(row) for row in rows])
+    unchanged = {key[0]: table.c[key[0]]}
+    if connection.dialect.name in MYSQL:
+        connection.execute(insert.on_duplicate_key_update(unchanged))
+    else:
+        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=unchanged))
+
+
+def insert_new(table: sa.Table, dialect: str) -> Any:
+    """An insert that leaves out rows whose key is there already; the ``rowcount`` of its result counts the others."""
+    insert = _insert(table, dialect)
+    new = insert.prefix_with("IGNORE") if dialect in MYSQL else insert.on_conflict_do_nothing()
+    return new.inline().execution_options(preserve_rowcount=True)
+
+
+def _insert(table: sa.Table, dialect: str) -> Any:
+    insert: Any
+    match dialect:  # each process loads its own dialect only
+        case "postgresql":
+            from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
+        case "sqlite":
+            from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
+        case _:
+            from sqlalchemy.dialects.mysql import insert  # noqa: PLC0415
+    return insert(table)

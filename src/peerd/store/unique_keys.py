@@ -18,9 +18,8 @@ from peerd.domain.task import Task
 from peerd.store.connection.mysql import reads_latest_commits
 from peerd.store.schema.tables import tasks, unique_keys
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.statements import new_token
+from peerd.store.statements import insert_if_absent, new_token
 from peerd.store.tasks.conditions import select_by_id
-from peerd.store.upserts import insert_if_absent
 
 
 def acquire_key(connection: Connection, queue: str, key: str, token: int, scope: str | float) -> int | None:

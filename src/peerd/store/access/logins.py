@@ -23,7 +23,7 @@ from peerd.domain.access import Role
 from peerd.store.records import delete_older, read_first
 from peerd.store.schema.tables import login_failures, sessions, users
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.upserts import insert_if_absent
+from peerd.store.statements import insert_if_absent
 
 WRITTEN_EVERY: Final = 60.0
 """Seconds between two writes of the time at which a session, or a token, was seen."""

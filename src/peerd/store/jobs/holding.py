@@ -14,8 +14,6 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql import expression
 
 from peerd.domain.lifecycle import Status, TaskEvent, sources, target
 from peerd.domain.outcome import Failed, transition_after
@@ -25,8 +23,8 @@ from peerd.store import unique_keys
 from peerd.store.jobs.reserving import bounded_ttr
 from peerd.store.outcomes import ClaimId, TaskProgress, apply_verdicts, complete, database_now, is_held, report_progress
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.schema.types import MYSQL, now, seconds_from_now
-from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, new_token
+from peerd.store.schema.types import MYSQL, ByDatabase, now, seconds_from_now
+from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_bind, list_parameter, new_token
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import (
     BATCH,
@@ -354,7 +352,7 @@ def _delete_rest(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
 
 def _is_held(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
     """That a row is held by the given reservation, or one of those; only the ids are looked up in an index."""
-    is_given: sa.ColumnElement[bool] = tasks.c.lease == LEASE_PARAMETER if is_one else _claim_in_list()
+    is_given: sa.ColumnElement[bool] = tasks.c.lease == LEASE_PARAMETER if is_one else _CLAIM_IN_LIST
     conditions = (status_is(*sources(TaskEvent.COMPLETE)), tasks.c.process_id == PROCESS_PARAMETER, is_given)
     by_id = tasks.c.id == ID_PARAMETER if is_one else id_in_list(tasks.c.id)
     return by_id, sa.case((sa.and_(*conditions), sa.true()), else_=sa.false())
@@ -375,31 +373,15 @@ def _claim_parameters(dialect: Dialect, process_id: int, claims: Sequence[ClaimI
     return values | {"leases": [lease for _, lease in in_order]}
 
 
-class _claim_in_list(expression.ColumnElement[bool]):  # noqa: N801 - it reads as an operand
+class _claim_in_list(ByDatabase[bool]):  # noqa: N801 - it reads as an operand
     """That id and lease of a row are those of one of the given reservations."""
 
-    inherit_cache = True
     type = sa.Boolean()
-
-    def __init__(self) -> None:
-        self.row = sa.tuple_(tasks.c.id, tasks.c.lease)
-        self.claims: sa.BindParameter[Any] = sa.bindparam("claims", type_=sa.types.NullType())
-        self.ids: sa.BindParameter[Any] = sa.bindparam("ids", type_=sa.types.NullType())
-        self.leases: sa.BindParameter[Any] = sa.bindparam("leases", type_=sa.types.NullType())
+    postgresql = "{0} IN (SELECT unnest(CAST({1} AS bigint[])), unnest(CAST({2} AS bigint[])))"
+    sqlite = "{0} IN (SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each({3}))"
+    mysql = "{0} IN {3}"
 
 
-@compiles(_claim_in_list)
-def _compile_claims(element: _claim_in_list, compiler: Any, **options: Any) -> str:
-    def process(part: sa.ColumnElement[Any]) -> str:
-        return str(compiler.process(part, **options))
-
-    row = process(element.row)
-    match compiler.dialect.name:
-        case "postgresql":
-            ids, leases = process(element.ids), process(element.leases)
-            return f"{row} IN (SELECT unnest(CAST({ids} AS bigint[])), unnest(CAST({leases} AS bigint[])))"
-        case "sqlite":
-            pair = "json_extract(value, '$[0]'), json_extract(value, '$[1]')"
-            return f"{row} IN (SELECT {pair} FROM json_each({process(element.claims)}))"  # noqa: S608 - placeholders
-        case _:
-            return f"{row} IN {process(element.claims)}"
+_CLAIM_IN_LIST: Final = _claim_in_list(
+    sa.tuple_(tasks.c.id, tasks.c.lease), *map(list_bind, ("ids", "leases", "claims"))
+)

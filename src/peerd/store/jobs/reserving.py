@@ -27,7 +27,6 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.task import LARGEST_CLIENT_SECONDS
 from peerd.store.outcomes import ClaimId
-from peerd.store.schema.lanes import all_lanes
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import (
@@ -41,7 +40,7 @@ from peerd.store.statements import (
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.backlog import find_reservable
 from peerd.store.take.claimer import Claimer
-from peerd.store.take.eligibility import LIMIT_PARAMETER, is_limited, is_on_duty, is_takeable, taken_columns
+from peerd.store.take.eligibility import LIMIT_PARAMETER, all_lanes, is_limited, is_on_duty, is_takeable, taken_columns
 from peerd.store.take.turns import take_turn, take_turn_for
 from peerd.store.tasks.conditions import select_by_id, update_by_id
 from peerd.store.tasks.rows import batches, next_lease, raised, to_whole_number

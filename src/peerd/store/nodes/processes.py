@@ -13,7 +13,7 @@ from peerd.domain.outcome import truncate
 from peerd.store.nodes.nodes import Node
 from peerd.store.schema.tables import processes, queues
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.upserts import insert_if_absent
+from peerd.store.statements import insert_if_absent
 
 
 class ProcessCapabilities(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Creating the tables, and migrating a database to the revision that this version of peerd needs.
 
 An empty database gets the tables as they are at the newest revision; tables of an earlier version are changed by the
-revisions since, in `peerd/store/migrations/versions`, whose history is here. Every process compares the revision at its
+revisions since, in `peerd/store/migrations`, whose history is here. Every process compares the revision at its
 start; only one that changes tables loads Alembic, which takes longer than all the rest.
 
 The tables are in use meanwhile. So no statement of a migration waits long for a table: on MySQL and PostgreSQL every
@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -39,10 +39,6 @@ from peerd.store.connection.database_errors import error_code
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import metadata, nodes
 from peerd.store.schema.types import MYSQL, is_on, name_type, seconds_from_now
-
-if TYPE_CHECKING:
-    from alembic.config import Config
-
 
 FOLDER: Final = Path(str(files("peerd.store"))) / "migrations"
 LOCK_NAME: Final = "concat('peerd_migrate.', left(sha2(database(), 256), 32))"
@@ -178,12 +174,24 @@ def _block_older_code(connection: Connection, found: SchemaVersion) -> None:
 
 
 def _run_alembic(connection: Connection) -> None:
-    from alembic import command  # noqa: PLC0415 - see above
+    from alembic.operations import Operations  # noqa: PLC0415 - see above
+    from alembic.runtime.migration import MigrationContext, MigrationStep  # noqa: PLC0415
+    from alembic.script import ScriptDirectory  # noqa: PLC0415
 
-    configuration = _config()
-    configuration.attributes["connection"] = connection
-    with _ALEMBIC:
-        command.upgrade(configuration, "head")
+    scripts = ScriptDirectory(FOLDER, version_locations=[FOLDER])
+
+    def further_steps(revision: Any, _: MigrationContext) -> list[MigrationStep]:
+        further = reversed(list(scripts.iterate_revisions("head", revision)))
+        return [MigrationStep.upgrade_from_script(scripts.revision_map, script) for script in further]
+
+    options = {
+        "fn": further_steps,
+        "version_table": version_table.name,
+        "on_version_apply": (lambda **_: write_oldest_compatible(connection),),
+    }
+    context = MigrationContext.configure(connection, opts=options)
+    with _ALEMBIC, Operations.context(context), context.begin_transaction():
+        context.run_migrations()
 
 
 def run_statement(connection: Connection, statement: str) -> None:
@@ -196,15 +204,6 @@ def run_statement(connection: Connection, statement: str) -> None:
     except DBAPIError as error:
         if connection.dialect.name not in MYSQL or error_code(error) not in ALREADY_APPLIED_ERRORS:
             raise
-
-
-def _config() -> Config:
-    from alembic.config import Config  # noqa: PLC0415 - see above
-
-    configuration = Config()
-    configuration.set_main_option("script_location", str(FOLDER).replace("%", "%%"))
-    configuration.set_main_option("path_separator", "os")
-    return configuration
 
 
 @contextmanager

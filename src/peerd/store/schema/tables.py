@@ -14,7 +14,6 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.node_request import NodeRequestStatus
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import DEFAULT_PRIORITY, PRIORITY_RANGE
-from peerd.store.schema.lanes import LANE
 from peerd.store.schema.types import (
     BIG_KEY,
     BINARY,
@@ -81,6 +80,9 @@ ASIDE = f"status IN ({sql_literals([Status.SCHEDULED, Status.FAILURE, Status.WAI
 """Neither pending nor held nor ended: what queue clients see as delayed or buried."""
 ASIDE_QUEUE = f"CASE WHEN {ASIDE} THEN CONCAT(status, ' ', queue) END"
 CLOSING_AS = f"CASE WHEN {PENDING} AND finish_at IS NOT NULL OR status IN ({sql_literals(FINISHED)}) THEN status END"
+
+LANE = "CASE WHEN crashes > 0 THEN -1 - COALESCE(node_id, 0) ELSE COALESCE(node_id, 0) END"
+"""The lane of a task: 0 for any node, the id of the one it is pinned to, or below 0 after it has crashed a process."""
 
 tasks = _table(
     "tasks",

@@ -22,9 +22,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.attempt_totals import BIN_COUNT, OUTCOMES, AttemptTotals, Histogram
 from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant, now
+from peerd.store.statements import insert_if_absent
 from peerd.store.statistics.steps import MINUTE, bucket_start, placeholder_of, upsert_of_greater
 from peerd.store.tasks.rows import batches, to_whole_number
-from peerd.store.upserts import insert_if_absent
 
 ROWS_OF_A_STATEMENT: Final = 250
 KEY: Final = tuple(column.name for column in statistics.primary_key)

@@ -14,7 +14,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.schema.lanes import Lanes, all_lanes
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL
 from peerd.store.statements import CompiledStatement, DriverConnection
@@ -23,6 +22,8 @@ from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import (
     MAX_QUEUES,
     LaneRanks,
+    Lanes,
+    all_lanes,
     first_rank,
     head_of_lane,
     is_limited,

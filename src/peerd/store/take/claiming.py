@@ -33,17 +33,9 @@ from peerd.domain.lifecycle import TaskEvent, target
 from peerd.domain.task import Task
 from peerd.store.connection.database_errors import is_lock_timeout
 from peerd.store.connection.mysql import is_member, wait_for_sync
-from peerd.store.schema.lanes import Lanes, lanes_of_node, quarantined_lanes
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import MYSQL, now
-from peerd.store.statements import (
-    CompiledStatement,
-    DriverConnection,
-    id_in_list,
-    list_parameter,
-    parse_timestamp,
-    queue_in_list,
-)
+from peerd.store.schema.types import MYSQL, now, parse_timestamp
+from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, queue_in_list
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.claimer import (
     MUTEX_FROM_LIMIT,
@@ -54,7 +46,14 @@ from peerd.store.take.claimer import (
     advisory_key,
     mutex_name,
 )
-from peerd.store.take.eligibility import TOKEN_PARAMETER, is_takeable, taken_columns
+from peerd.store.take.eligibility import (
+    TOKEN_PARAMETER,
+    Lanes,
+    is_takeable,
+    lanes_of_node,
+    quarantined_lanes,
+    taken_columns,
+)
 from peerd.store.take.turns import take_turn
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import NUMBER_COLUMNS, TASK_COLUMNS, TASK_FIELDS, lock_available, to_number, to_task

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import TaskEvent, sources, target
 from peerd.domain.limit import WHOLE_QUEUE
-from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.tables import CLAIM_ORDER, limits, nodes, queues, tasks
 from peerd.store.schema.types import now
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index, status_is
 from peerd.store.tasks.rows import next_lease, status_literal
 
+Lanes = tuple[int, ...]
 NODE_PARAMETER: Final = sa.bindparam("node", type_=sa.Integer())
 INCARNATION_PARAMETER: Final = sa.bindparam("incarnation", type_=sa.String())
 TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
@@ -29,7 +30,7 @@ class LaneRanks(NamedTuple):
 
     Attributes:
         queue: its name.
-        lane: one of `peerd.store.schema.lanes.all_lanes`.
+        lane: one of `peerd.store.take.eligibility.all_lanes`.
         is_limited: whether the queue as a whole has a limit.
         keyed: of tasks with a limit key.
         unkeyed: of tasks without one.
@@ -78,6 +79,42 @@ def taken_columns(moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         "progress_note": None,
         "deadline_at": None,
     }
+
+
+# ---------------------------------------------------------------- lanes
+# The parts of a queue's pending tasks, by the column ``lane``: tasks for any node (0), those pinned to one node (its
+# id), or those of either that are quarantined because they have crashed a process (below 0). The first tasks of a lane
+# are an exact range of the claim's index.
+
+
+def quarantined_lane(lane: int) -> int:
+    """The lane of the tasks of a lane that have crashed a process; of such a lane, the one that they would be in.
+
+    >>> quarantined_lane(0), quarantined_lane(7), quarantined_lane(-8)
+    (-1, -8, 7)
+    """
+    return -1 - lane
+
+
+@lru_cache(maxsize=64)
+def lanes_of_node(node_id: int) -> Lanes:
+    """The lanes of tasks that a process of this node may run beside others."""
+    return 0, node_id
+
+
+@lru_cache(maxsize=64)
+def quarantined_lanes(node_id: int) -> Lanes:
+    """The lanes of tasks that a process of this node must run alone."""
+    return tuple(map(quarantined_lane, lanes_of_node(node_id)))
+
+
+@lru_cache(maxsize=64)
+def all_lanes(node_id: int) -> Lanes:
+    """The lanes from which a queue client may reserve.
+
+    No handler runs in the process that reserves for a client, so a quarantined task endangers nothing in it.
+    """
+    return lanes_of_node(node_id) + quarantined_lanes(node_id)
 
 
 # ---------------------------------------------------------------- conditions

@@ -14,11 +14,10 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from peerd.domain.limit import WHOLE_QUEUE
-from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.tables import CLAIM_ORDER, limits, queues, tasks
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list, run_union
 from peerd.store.take.claimer import Claimer
-from peerd.store.take.eligibility import MAX_QUEUES, LaneRanks, head_of_lane, is_on_duty, is_paused
+from peerd.store.take.eligibility import MAX_QUEUES, LaneRanks, Lanes, head_of_lane, is_on_duty, is_paused
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index
 from peerd.store.tasks.rows import batches
 

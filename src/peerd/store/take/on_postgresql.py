@@ -8,12 +8,19 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import now
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list
 from peerd.store.take.claimer import MUTEX_PARAMETER, Claimer
-from peerd.store.take.eligibility import LIMIT_PARAMETER, Terms, head_of_lane, is_takeable, lane_table, open_queues
+from peerd.store.take.eligibility import (
+    LIMIT_PARAMETER,
+    Lanes,
+    Terms,
+    head_of_lane,
+    is_takeable,
+    lane_table,
+    open_queues,
+)
 
 SEEN_BEYOND_LIMIT: Final = 16
 """Candidates that are read beyond the number wanted: other processes may have locked the first ones."""

@@ -16,11 +16,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
-from peerd.store.schema.lanes import Lanes
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter
 from peerd.store.take.claimer import Claimer
-from peerd.store.take.eligibility import LIMIT_PARAMETER, head_of_lane, lane_table, open_queues
+from peerd.store.take.eligibility import LIMIT_PARAMETER, Lanes, head_of_lane, lane_table, open_queues
 
 TASK: Final = tasks.alias("first")
 

@@ -20,11 +20,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.limits import LimitCapacity
-from peerd.store.schema.lanes import quarantined_lanes
 from peerd.store.schema.tables import nodes, processes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer
-from peerd.store.take.eligibility import is_on_duty, is_open, is_startable
+from peerd.store.take.eligibility import is_on_duty, is_open, is_startable, quarantined_lanes
 from peerd.store.tasks.conditions import PENDING_KINDS
 
 MAX_TASKS_CHECKED: Final = 64

@@ -24,12 +24,11 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.limits import LimitCapacity
 from peerd.store.schema.tables import CLAIM_ORDER, tasks, turns
-from peerd.store.statements import CompiledStatement
+from peerd.store.statements import CompiledStatement, insert_if_absent
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import is_on_duty, is_open, is_startable
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY, TaskKind, by_index
 from peerd.store.tasks.rows import BATCH, lock_available
-from peerd.store.upserts import insert_if_absent
 
 T = TypeVar("T")
 

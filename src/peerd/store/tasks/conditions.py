@@ -15,7 +15,7 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from peerd.domain.lifecycle import Status
 from peerd.store.schema.tables import ASIDE, ASIDE_ORDER, CLAIM_ORDER, DUE, KEYED_CLAIM_ORDER, tasks
-from peerd.store.schema.types import MYSQL
+from peerd.store.schema.types import MYSQL, ByDatabase
 
 NO_NAME: Final[sa.ColumnElement[str]] = sa.literal_column("''", sa.Text())
 """Before the name of any queue."""
@@ -60,21 +60,12 @@ def _compile(element: _by_database, compiler: Any, **options: Any) -> str:
     return f"({text})" if isinstance(chosen, sa.BooleanClauseList) else str(text)
 
 
-class _nulls_first(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an expression
+class _nulls_first(ByDatabase[Any]):  # noqa: N801 - it reads as an expression
     """A column to order by, nulls first on every database."""
 
-    inherit_cache = True
-    _traverse_internals = [("column", InternalTraversal.dp_clauseelement)]  # noqa: RUF012 - SQLAlchemy's own shape
-
-    def __init__(self, column: sa.ColumnElement[Any]) -> None:
-        self.column = column
-        self.type = column.type
-
-
-@compiles(_nulls_first)
-def _compile_nulls_first(element: _nulls_first, compiler: Any, **options: Any) -> str:
-    text = str(compiler.process(element.column, **options))
-    return f"{text} NULLS FIRST" if compiler.dialect.name == "postgresql" else text
+    postgresql = "{0} NULLS FIRST"
+    sqlite = "{0}"
+    mysql = "{0}"
 
 
 class TaskKind:

@@ -31,10 +31,9 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.log_line import LogCursor, TaskLogLine
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
-from peerd.store.statements import CompiledStatement
+from peerd.store.statements import CompiledStatement, insert_new
 from peerd.store.tasks.conditions import by_index
 from peerd.store.tasks.rows import BATCH
-from peerd.store.upserts import insert_new
 
 MAX_DELETED_WITH_TASKS: Final = 5_000
 """Lines that a batch of a chore deletes with their tasks."""
