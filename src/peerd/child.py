@@ -24,7 +24,7 @@ from peerd.runtime.os_processes import die_with_parent
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.interpreter import add_project_folder, blocked_import, disable_gc, freeze_and_enable_gc
 from peerd.runtime.process.life import SupervisedProcess, run_until_end
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 from peerd.runtime.process.uncaught_exceptions import describe_exception, log_boot_failure, log_exception
 
 
@@ -41,7 +41,9 @@ def main(fd: int, master: int) -> int:
         return exit_codes.MASTER_LOST
     protect_output()
     _start_logging(plan)
-    link = Link(master_socket, _read_process_info(plan), _adopt_sockets(plan))
+    identity = {field.name: plan[field.name] for field in fields(Link) if field.init}
+    own = {"run_directory": Path(plan["run_directory"]), "sockets": _adopt_sockets(plan)}
+    link = Link(master_socket, **identity | own)
     link.listen()
     _set_process_title(link)
     status = _run_process(plan, link)
@@ -53,11 +55,6 @@ def _start_logging(plan: Mapping[str, Any]) -> None:
     with blocked_import("rich"):  # structlog would use it for tracebacks, which are plain text in our log
         from peerd.runtime.observability.log_output import configure_logging  # noqa: PLC0415 - imports structlog
     configure_logging("info", plan["log_format"], node=plan["node"], slot=plan["slot"])
-
-
-def _read_process_info(plan: Mapping[str, Any]) -> ProcessInfo:
-    values = {field.name: plan[field.name] for field in fields(ProcessInfo)}
-    return ProcessInfo(**values | {"run_directory": Path(plan["run_directory"])})
 
 
 def _adopt_sockets(plan: Mapping[str, Any]) -> dict[str, socket.socket]:

@@ -28,14 +28,9 @@ from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
+from peerd.store.nodes import processes
 from peerd.store.nodes.nodes import Node, find_node
-from peerd.store.nodes.processes import (
-    NO_CAPABILITIES,
-    ProcessCapabilities,
-    end_process,
-    heartbeat_process,
-    register_process,
-)
+from peerd.store.nodes.processes import ProcessCapabilities
 from peerd.store.schema.migrate import require_current_schema
 
 T = TypeVar("T")
@@ -58,7 +53,7 @@ class Service:
     and called again, with no grace.
     """
 
-    capabilities: ProcessCapabilities = NO_CAPABILITIES
+    capabilities: ProcessCapabilities = processes.NO_CAPABILITIES
     """The queues and handlers that the process serves."""
     heartbeat_every: float | None = HEARTBEAT_INTERVAL
     """Seconds between two heartbeats of the process; None: the service writes them."""
@@ -205,7 +200,7 @@ class ProcessShell:
         """Record the end of the process: without it the row says that it lives until the agent learns of its death."""
         with suppress(TimeoutError, DatabaseUnavailable):
             async with asyncio.timeout(RECORD_END_WITHIN):
-                await asyncio.to_thread(self.database.run, end_process, self.process_id, "it did not start")
+                await asyncio.to_thread(self.database.run, processes.end_process, self.process_id, "it did not start")
 
     # ---------------------------------------------------------------- alerts and errors
 
@@ -324,10 +319,10 @@ def register_start(
     link: Link,
     node_id: int,
     incarnation: str,
-    capabilities: ProcessCapabilities = NO_CAPABILITIES,
+    capabilities: ProcessCapabilities = processes.NO_CAPABILITIES,
 ) -> int:
     """Register this start of the process of a slot; returns the process's id."""
-    return register_process(
+    return processes.register_process(
         connection,
         node_id=node_id,
         incarnation=incarnation,
@@ -353,7 +348,7 @@ async def keep_heartbeat(
     while True:
         await asyncio.sleep(every)
         try:
-            await asyncio.to_thread(database.run_short, heartbeat_process, process_id)
+            await asyncio.to_thread(database.run_short, processes.heartbeat_process, process_id)
         except DatabaseUnavailable as error:
             outages.lost(error)
         except RowLocked:

@@ -108,7 +108,7 @@ def _choose(candidates: Sequence[T], one: PlannedEvent) -> T:
 
 def _to_a_process(world: World, one: PlannedEvent) -> None:
     wanted = one.what.rpartition(" ")[2]
-    candidates = [process for process in world.processes if process.alive and wanted in ("process", process.info.role)]
+    candidates = [process for process in world.processes if process.alive and wanted in ("process", process.link.role)]
     if not candidates:
         return
     process = _choose(candidates, one)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.link import ProcessInfo
 from peerd.shell import ProcessShell
 from tests.simulation.plan import NODES
 from tests.simulation.process import SimulatedProcess
@@ -125,9 +124,9 @@ class SimulatedNode:
     def on_process_end(self, process: SimulatedProcess, cause: str) -> None:
         if process in self._orphans:
             self._orphans.remove(process)
-        if not self.up or self.processes.get(process.info.slot) is not process:
+        if not self.up or self.processes.get(process.link.slot) is not process:
             return
-        del self.processes[process.info.slot]
+        del self.processes[process.link.slot]
         self._report_exit(process, cause)
         if self.stopping:
             self._stop_agent_at_last()
@@ -136,11 +135,11 @@ class SimulatedNode:
             for other in list(self.processes.values()):
                 other.kill("its node could not start")
         else:
-            self._replacements[process.info.slot] = self.world.now + self.world.random.uniform(0.0, 2.0)
+            self._replacements[process.link.slot] = self.world.now + self.world.random.uniform(0.0, 2.0)
 
     def _become_ready(self, process: SimulatedProcess, identity: Any) -> None:
         process.ready, process.identity = True, identity
-        if process.info.slot == AGENT:
+        if process.link.slot == AGENT:
             for message in self._exit_reports.values():
                 process.link.watch.post(dict(message))
             if not self._others():
@@ -160,8 +159,9 @@ class SimulatedNode:
         generation = self._generations[slot] = self._generations.get(slot, 0) + 1
         kind = slot.rpartition("-")[0] or slot
         role = kind if kind in (AGENT, "manager", "gateway") else "worker"
-        info = ProcessInfo(slot, kind, role, self.name, generation, grace=GRACE, release_time=RELEASE_TIME)
-        self.processes[slot] = self.world.adopt(SimulatedProcess(self.world, self, info, self.slots[slot]))
+        identity = {"slot": slot, "kind": kind, "role": role, "node": self.name, "generation": generation}
+        identity |= {"grace": GRACE, "release_time": RELEASE_TIME}
+        self.processes[slot] = self.world.adopt(SimulatedProcess(self.world, self, identity, self.slots[slot]))
 
     def _all(self) -> list[SimulatedProcess]:
         return [*self.processes.values(), *self._orphans]
@@ -187,9 +187,9 @@ class SimulatedNode:
         message: dict[str, object] = {
             "type": "death",
             "id": self._last_exit_report,
-            "slot": process.info.slot,
-            "kind": process.info.kind,
-            "role": process.info.role,
+            "slot": process.link.slot,
+            "kind": process.link.kind,
+            "role": process.link.role,
             "pid": process.pid,
             "identity": process.identity,
             "expected": process.asked_to_stop,

@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 from peerd import Context
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
-from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import ControlMessageHandler, LoopMonitor, StopRequested, UrgentRequests
+from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested, UrgentRequests
 from peerd.runtime.process.life import run_until_end
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.threads import SimulatedThread
@@ -73,15 +73,9 @@ class SimulatedControlThread:
 
 
 class SimulatedLink(Link):
-    def __init__(self, process: SimulatedProcess, info: ProcessInfo) -> None:
-        self._set_info(info)
-        self.sockets = {}
-        self._lock = threading.Lock()
-        self._status = exit_codes.OK
-        self._ready = False
-        self._skips_interpreter_shutdown = False
-        self._loop_monitor = LoopMonitor(None, self._on_hang)
-        self.watch = SimulatedControlThread(process, info.release_time)
+    def __init__(self, process: SimulatedProcess, identity: Mapping[str, Any]) -> None:
+        super().__init__(Mock(), **identity)  # the control thread of this end is never started
+        self.watch = SimulatedControlThread(process, self.release_time)
         self._control = self.watch  # type: ignore[assignment]
         self._process = process
 
@@ -95,11 +89,14 @@ class SimulatedLink(Link):
 
 class SimulatedProcess:
     def __init__(
-        self, world: World, node: SimulatedNode, info: ProcessInfo, make: Callable[[SimulatedProcess], ProcessShell]
+        self,
+        world: World,
+        node: SimulatedNode,
+        identity: Mapping[str, Any],
+        make: Callable[[SimulatedProcess], ProcessShell],
     ) -> None:
         self.world = world
         self.node = node
-        self.info = info
         self.pid = next(world.pids)
         self.alive = True
         self.ready = False
@@ -115,14 +112,14 @@ class SimulatedProcess:
         """When it last could not do what it should: not yet begun, frozen, cut off, an answer lost."""
         self.running: dict[tuple[int, int], Context] = {}
         self.threads: list[SimulatedThread] = []
-        self.link = SimulatedLink(self, info)
+        self.link = SimulatedLink(self, identity)
         self.loop = SimulatedLoop(self.monotonic, self._start_thread)
         self.shell = make(self)
         self._life = self.loop.create_task(run_until_end(self.shell, self.link))
         self._life.add_done_callback(self._ended)
 
     def __repr__(self) -> str:
-        return f"{self.node.name}/{self.info.slot}#{self.pid}"
+        return f"{self.node.name}/{self.link.slot}#{self.pid}"
 
     @property
     def process_id(self) -> int | None:
@@ -141,7 +138,7 @@ class SimulatedProcess:
         may_begin = self.ready and self.node.is_ready
         is_there = self.alive and may_begin and not (self.asked_to_stop or self.is_frozen or self.node.stopping)
         is_free = len(self.running) < self.world.plan.executor_slots and self.world.now >= self.blocked_until
-        return self.info.kind == "work" and is_there and is_free
+        return self.link.kind == "work" and is_there and is_free
 
     def run_until_blocked(self) -> None:
         while self.alive and not self.is_frozen and self._run_once():

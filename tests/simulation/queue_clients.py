@@ -293,4 +293,4 @@ def server_of(process: SimulatedProcess) -> SimulatedGatewayServer:
 
 
 def accepts(process: SimulatedProcess) -> bool:
-    return process.info.role == "gateway" and process.ready and server_of(process).is_accepting
+    return process.link.role == "gateway" and process.ready and server_of(process).is_accepting

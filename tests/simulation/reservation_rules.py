@@ -84,7 +84,7 @@ class ReservationRules:
     def judge_change(self, before: ObservedTask | None, after: ObservedTask | None, evidence: str) -> None:
         if after is not None and after.status == "working":
             holder = self._world.holder_of(after)
-            by_gateway = holder is not None and holder.info.role == "gateway"
+            by_gateway = holder is not None and holder.link.role == "gateway"
             is_wrong = by_gateway is not (after.deadline_at is not None)
             forbid(is_wrong, "a reservation has a deadline, a claim has none", evidence)
         if before is None or after is None or not is_reservation(before):

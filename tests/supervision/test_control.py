@@ -201,7 +201,7 @@ while True:
 
 SEND_REQUEST = """
 import os, sys
-from peerd.supervision.control import control_client
+from peerd.supervision import control_client
 os.setuid(int(sys.argv[2]))
 try:
     print(control_client.status(sys.argv[1])["node"])

@@ -28,7 +28,7 @@ from peerd.runtime.observability.events import (
     RescueSuspended,
     TasksRescued,
 )
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell
 from peerd.store.nodes.nodes import heartbeat
 from peerd.store.outcomes import database_now
@@ -62,7 +62,7 @@ async def managing(
     manager = ManagerService(given, queues)
     shell = ProcessShell(manager, harness.database, EventBus(harness.events))
     with ours, theirs:
-        await shell.start(Link(theirs, ProcessInfo(slot="manager", kind="manager", role="manager", node=node)))
+        await shell.start(Link(theirs, slot="manager", kind="manager", role="manager", node=node))
         running = asyncio.create_task(shell.run())
         heartbeats = asyncio.create_task(send_heartbeats(harness, node))
         try:

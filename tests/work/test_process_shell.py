@@ -12,7 +12,7 @@ import peerd.shell
 from peerd.runtime.frames import receive
 from peerd.runtime.observability.error_reporting import ErrorReport
 from peerd.runtime.observability.events import ComponentFailed, EventBus
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell, Service
 from peerd.store.nodes.processes import list_processes
 from tests.work.harness import RunnerHarness
@@ -52,7 +52,7 @@ def ends(harness: RunnerHarness) -> Iterator[tuple[socket.socket, Link]]:
     ours, theirs = socket.socketpair()
     ours.settimeout(10)
     with ours, theirs:
-        yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="a"))
+        yield ours, Link(theirs, slot="w-1", kind="w", role="worker", node="a")
 
 
 async def test_a_process_is_registered_and_drained_before_it_is_closed(

@@ -13,15 +13,8 @@ from sqlalchemy.engine import Connection
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.diagnostics import Finding, examine_slowdowns
-from peerd.runtime.observability.events import (
-    DatabaseAway,
-    DatabaseBack,
-    DatabaseOutageEnded,
-    DatabaseOutageStarted,
-    DatabaseSlowdownDetected,
-    Event,
-    EventBus,
-)
+from peerd.runtime.observability import events
+from peerd.runtime.observability.events import Event, EventBus
 from peerd.shell import ProcessShell
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
@@ -58,7 +51,7 @@ class DatabaseHealthMonitor(Subsystem):
             return
         for finding in found:
             self._shell.events.emit(
-                DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
+                events.DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
             )
 
 
@@ -90,7 +83,7 @@ class OutageReporter:
 
     def accepts(self, kind: type[Event]) -> bool:
         """Whether it listens to events of a kind."""
-        return kind in {DatabaseOutageStarted, DatabaseOutageEnded}
+        return kind in {events.DatabaseOutageStarted, events.DatabaseOutageEnded}
 
     def __call__(self, event: Event) -> None:
         """Take an event, on the thread that emitted it."""
@@ -99,16 +92,16 @@ class OutageReporter:
 
     def _take(self, event: Event) -> None:
         match event:
-            case DatabaseOutageStarted() if self._timer is None:
+            case events.DatabaseOutageStarted() if self._timer is None:
                 self._timer = self._loop.call_later(self._after, self._report, event.reason)
-            case DatabaseOutageEnded():
+            case events.DatabaseOutageEnded():
                 if self._timer is not None:
                     self._timer.cancel()
                     self._timer = None
                 if self._is_reported:
                     self._is_reported = False
-                    self._events.emit(DatabaseBack(seconds=event.seconds))
+                    self._events.emit(events.DatabaseBack(seconds=event.seconds))
 
     def _report(self, reason: str) -> None:
         self._is_reported = True
-        self._events.emit(DatabaseAway(seconds=self._after, reason=reason))
+        self._events.emit(events.DatabaseAway(seconds=self._after, reason=reason))

@@ -31,18 +31,10 @@ from peerd.domain.ring import (
     TasksAvailable,
     TaskScheduled,
 )
+from peerd.doorbell import notifier
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import ClusterClock, NotificationVerifier, Verifier
-from peerd.doorbell.notifier import (
-    DatagramTransport,
-    Endpoint,
-    Notifier,
-    NotifyTransport,
-    Transport,
-    nodes_without_endpoint,
-    parse_endpoint,
-    write_endpoint,
-)
+from peerd.doorbell.notifier import Notifier
 from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.frames import WEB_ROLE
 from peerd.runtime.inbox import Message
@@ -103,7 +95,7 @@ class DoorbellSubsystem(Subsystem):
         assert node is not None
         asked_at = self._cluster_clock.steady()
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
-        self._previous_endpoint = parse_endpoint(self.incarnation, node.address)
+        self._previous_endpoint = notifier.parse_endpoint(self.incarnation, node.address)
         self._notifier = Notifier(self._database, open_transport=self._open_transport)
         self._stager = DueTaskStager(
             self._threads, node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
@@ -183,7 +175,7 @@ class DoorbellSubsystem(Subsystem):
             self._health.on_listener_change,
             self._health.rejected,
         )
-        transport = NotifyTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
+        transport = notifier.NotifyTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
 
         async def find_unreachable() -> Sequence[str]:
             return ()
@@ -200,11 +192,12 @@ class DoorbellSubsystem(Subsystem):
             return
         verifier = Verifier(self._secret, self.incarnation, self._cluster_clock)
         listener = UdpListener(verifier, self.receive_ring, self._health.rejected)
-        transport = DatagramTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
+        transport = notifier.DatagramTransport(self._database, self._secret, cluster_clock=self._cluster_clock)
         try:
             endpoint = await self._open_listener(listener)
             await self._health.run(
-                lambda pings: transport.send_to([endpoint], pings), lambda: self._threads.read(nodes_without_endpoint)
+                lambda pings: transport.send_to([endpoint], pings),
+                lambda: self._threads.read(notifier.nodes_without_endpoint),
             )
         except OSError as error:
             self._health.set_problem(f"UDP port {self.cluster.port}: {(error.strerror or str(error)).lower()}")
@@ -213,12 +206,12 @@ class DoorbellSubsystem(Subsystem):
             listener.close()
             transport.close()
 
-    async def _open_listener(self, listener: UdpListener) -> Endpoint:
+    async def _open_listener(self, listener: UdpListener) -> notifier.Endpoint:
         url = self._database.url
         host = advertised_host(self.node, url)
-        endpoint = Endpoint(self.incarnation, host, self._bind(listener, bound_host(self.cluster, host, url)))
+        endpoint = notifier.Endpoint(self.incarnation, host, self._bind(listener, bound_host(self.cluster, host, url)))
         self._health.address = endpoint.address
-        await self._threads.run(write_endpoint, self._link.node, self.incarnation, endpoint.address)
+        await self._threads.run(notifier.write_endpoint, self._link.node, self.incarnation, endpoint.address)
         return endpoint
 
     def _bind(self, listener: UdpListener, host: str) -> int:
@@ -257,14 +250,14 @@ class DoorbellSubsystem(Subsystem):
 
     # ---------------------------------------------------------------- to other nodes
 
-    def _open_transport(self) -> Transport | None:
+    def _open_transport(self) -> notifier.Transport | None:
         """The transport of the agent's own rings, which its own node gets without it."""
         clock, me = self._cluster_clock, self.incarnation
         if self._uses_notify:
-            return NotifyTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+            return notifier.NotifyTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
         if self._secret is None:
             return None
-        return DatagramTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
+        return notifier.DatagramTransport(self._database, self._secret, excluded_incarnation=me, cluster_clock=clock)
 
     def _broadcast_to_cluster(self, message: Message) -> None:
         """Pass on a message of a process of this node for all nodes."""

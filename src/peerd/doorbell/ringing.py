@@ -19,18 +19,8 @@ from peerd.domain.ring import (
 from peerd.domain.task import QUEUE_NAME
 from peerd.doorbell.notifier import Notifier
 from peerd.runtime.concurrency import ForkSafeLock
-from peerd.runtime.observability.events import (
-    DEBUG_EVENTS,
-    AttemptEnded,
-    BulkChunkDone,
-    ChoreRan,
-    Event,
-    LimitedTaskEnded,
-    ReservationsReleased,
-    ScheduleRunEnded,
-    TasksRescued,
-    UnknownClaimReleased,
-)
+from peerd.runtime.observability import events
+from peerd.runtime.observability.events import Event
 
 RINGS_BY_CHORE: Final[dict[str, Ring]] = {
     "stage scheduled": TasksAvailable(),
@@ -49,8 +39,8 @@ class DoorbellEventListener:
 
     >>> rung = []
     >>> listener = DoorbellEventListener(rung.append)
-    >>> listener(ChoreRan(chore="stage scheduled", count=3))
-    >>> listener(ChoreRan(chore="purge done", count=3))
+    >>> listener(events.ChoreRan(chore="stage scheduled", count=3))
+    >>> listener(events.ChoreRan(chore="purge done", count=3))
     >>> rung
     [TasksAvailable(queues=())]
     """
@@ -60,35 +50,36 @@ class DoorbellEventListener:
 
     def accepts(self, kind: type[Event]) -> bool:
         """Whether events of a type can mean work."""
-        return kind not in DEBUG_EVENTS
+        return kind not in events.DEBUG_EVENTS
 
     def __call__(self, event: Event) -> None:
         """Ring, if the event means work."""
         match event:
-            case AttemptEnded(outcome="done"):
+            case events.AttemptEnded(outcome="done"):
                 return
-            case AttemptEnded(outcome="released"):
+            case events.AttemptEnded(outcome="released"):
                 self._ring(TasksAvailable((event.queue,)))
-            case AttemptEnded() if event.retry_in is not None:
+            case events.AttemptEnded() if event.retry_in is not None:
                 self._ring(TaskScheduled(within=max(event.retry_in, 0.0)))
-            case LimitedTaskEnded() | ScheduleRunEnded(queue=str()):  # a schedule's run has enqueued its task
+            # a schedule's run with a queue has enqueued its task
+            case events.LimitedTaskEnded() | events.ScheduleRunEnded(queue=str()):
                 self._ring(TasksAvailable((str(event.queue),)))
-            case UnknownClaimReleased() | ReservationsReleased():
+            case events.UnknownClaimReleased() | events.ReservationsReleased():
                 self._ring(TasksAvailable())
-            case TasksRescued():  # each is pending again, or a failure that is due at once
+            case events.TasksRescued():  # each is pending again, or a failure that is due at once
                 self._ring(TaskScheduled(within=0.0))
                 self._ring(TasksAvailable())
-            case BulkChunkDone():
+            case events.BulkChunkDone():
                 list(map(self._ring, rings_of_chunk(event)))
-            case ChoreRan() if event.chore in RINGS_BY_CHORE:
+            case events.ChoreRan() if event.chore in RINGS_BY_CHORE:
                 self._ring(RINGS_BY_CHORE[event.chore])
 
 
-def rings_of_chunk(event: BulkChunkDone) -> Iterator[Ring]:
+def rings_of_chunk(event: events.BulkChunkDone) -> Iterator[Ring]:
     """What a chunk of a bulk action means for others.
 
     >>> done = {"bulk_id": 1, "action": "retry", "rows": 3}
-    >>> list(rings_of_chunk(BulkChunkDone(**done, queues=("video",), revoked=(7,))))
+    >>> list(rings_of_chunk(events.BulkChunkDone(**done, queues=("video",), revoked=(7,))))
     [ClaimRevoked(tasks=(7,)), TasksAvailable(queues=('video',))]
     """
     for first in range(0, len(event.revoked), MAX_TASKS):

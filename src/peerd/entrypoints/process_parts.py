@@ -13,23 +13,13 @@ from peerd.config.section import deserialize_section
 from peerd.config.settings import Settings, TelemetrySettings
 from peerd.domain.errors import PeerdError
 from peerd.doorbell.notifier import Notifier
+from peerd.runtime.metrics import registry
 from peerd.runtime.metrics.node_metrics import MetricsReporter
-from peerd.runtime.metrics.registry import (
-    AttemptStatistics,
-    MetricsEventListener,
-    MetricsRegistry,
-    Sample,
-    attempt_samples,
-)
+from peerd.runtime.metrics.registry import AttemptStatistics
+from peerd.runtime.observability import log_output
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
 from peerd.runtime.observability.log_file import REPORT_EVERY, report_lost_output
-from peerd.runtime.observability.log_output import (
-    FailureAggregator,
-    LogEventListener,
-    SuccessAggregator,
-    configure_logging,
-)
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import user_frames
 from peerd.shared.client import SharedClients
@@ -104,12 +94,12 @@ def decode_settings(payload: Mapping[str, Any]) -> Settings:
 
 def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
     """Return an event bus that writes the log, with many successes aggregated into a line unless the level is debug."""
-    log = configure_logging(
+    log = log_output.configure_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
-    listener: EventListener = FailureAggregator(LogEventListener(log))
+    listener: EventListener = log_output.FailureAggregator(log_output.LogEventListener(log))
     if settings.logging.level != "debug":
-        listener = aggregator = SuccessAggregator(listener)
+        listener = aggregator = log_output.SuccessAggregator(listener)
         atexit.register(aggregator.flush)
     events = EventBus(listener)
     report_lost_output(
@@ -169,21 +159,23 @@ def measure_process(
         notifier: whose rings are counted.
         statistics: of the attempts that end in the process; it listens to their events.
     """
-    metrics = MetricsRegistry()
+    metrics = registry.MetricsRegistry()
     if settings.metrics:
-        events.listen(MetricsEventListener(metrics))
+        events.listen(registry.MetricsEventListener(metrics))
         DatabaseMetrics(database, metrics)
         if notifier is not None:
-            metrics.add_source(lambda: [Sample("peerd_rings_sent_total", (), notifier.rings_sent)])
+            metrics.add_source(lambda: [registry.Sample("peerd_rings_sent_total", (), notifier.rings_sent)])
         if statistics is not None:
-            metrics.add_source(lambda: attempt_samples(statistics))
+            metrics.add_source(lambda: registry.attempt_samples(statistics))
 
     def attach(process: ProcessContext) -> None:
         if settings.opentelemetry:
             _trace(process)
         process.metrics = metrics
         if settings.metrics:
-            metrics.add_source(lambda: [Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())])
+            metrics.add_source(
+                lambda: [registry.Sample("peerd_loop_lag_seconds", (process.kind,), process.take_largest_lag())]
+            )
             if process.kind != "agent":
                 MetricsReporter(process)
 

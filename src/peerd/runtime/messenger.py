@@ -18,23 +18,9 @@ from itertools import count
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from peerd.domain.errors import InvalidMessage, MessageTooLarge, MessengerFull, NoReply, RequestFailed, Undeliverable
+from peerd.runtime import frames
 from peerd.runtime.concurrency import BackgroundTasks
-from peerd.runtime.frames import (
-    DEFAULT_REPLY_TIMEOUT,
-    GATEWAY_ROLE,
-    MAX_ACTION_LENGTH,
-    MAX_IN_FLIGHT,
-    MAX_IN_FLIGHT_BYTES,
-    MAX_MESSAGE_BYTES,
-    MAX_REPLY_TIMEOUT,
-    WORKER_ROLES,
-    FrameError,
-    FrameTooLarge,
-    InvalidTarget,
-    Peer,
-    Target,
-    encode,
-)
+from peerd.runtime.frames import FrameError, FrameTooLarge, InvalidTarget, Peer, Target, encode
 from peerd.runtime.inbox import HandlerResult, Inbox, Message, MessageHandler, MessageHandlers
 from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, MessageNotDelivered
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
@@ -134,7 +120,7 @@ class Messenger:
         target: Target | str | int,
         action: str,
         data: object = None,
-        timeout: float = DEFAULT_REPLY_TIMEOUT,  # noqa: ASYNC109 - the other end gets it too
+        timeout: float = frames.DEFAULT_REPLY_TIMEOUT,  # noqa: ASYNC109 - the other end gets it too
     ) -> Any:
         """Send a request to one process, and return the result of its handler.
 
@@ -151,8 +137,9 @@ class Messenger:
             InvalidMessage: the request cannot be sent.
             MessengerFull: too many messages of this process are not delivered yet.
         """
-        if not 0 < timeout <= MAX_REPLY_TIMEOUT:
-            raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {MAX_REPLY_TIMEOUT:.0f} s")
+        if not 0 < timeout <= frames.MAX_REPLY_TIMEOUT:
+            most = f"{frames.MAX_REPLY_TIMEOUT:.0f} s"
+            raise InvalidMessage(action, f"its timeout is {timeout} s; allowed is up to {most}")
         reply = PendingReply(action, _target(action, target))
         number = self._dispatch(reply, data, {"request": True, "timeout": timeout})
         time = asyncio.timeout(timeout)
@@ -191,12 +178,12 @@ class Messenger:
     @property
     def workers(self) -> tuple[Peer, ...]:
         """The workers that are ready, as of the last frame about them."""
-        return tuple(peer for peer in self._peers if peer.role in WORKER_ROLES)
+        return tuple(peer for peer in self._peers if peer.role in frames.WORKER_ROLES)
 
     @property
     def gateways(self) -> tuple[Peer, ...]:
         """The gateway processes that are ready, and those that still serve their clients after a reload."""
-        return tuple(peer for peer in self._peers if peer.role == GATEWAY_ROLE)
+        return tuple(peer for peer in self._peers if peer.role == frames.GATEWAY_ROLE)
 
     @property
     def agent(self) -> Peer | None:
@@ -279,8 +266,8 @@ class Messenger:
 
 
 def _target(action: object, given: Target | str | int) -> Target:
-    if not isinstance(action, str) or not 0 < len(action) <= MAX_ACTION_LENGTH:
-        raise InvalidMessage(action, f"its action must be a text of 1 to {MAX_ACTION_LENGTH} characters")
+    if not isinstance(action, str) or not 0 < len(action) <= frames.MAX_ACTION_LENGTH:
+        raise InvalidMessage(action, f"its action must be a text of 1 to {frames.MAX_ACTION_LENGTH} characters")
     try:
         return Target.of(given)
     except InvalidTarget as error:
@@ -294,8 +281,8 @@ def _size_of(action: str, content: Mapping[str, object]) -> int:
         size = error.size
     except FrameError as error:
         raise InvalidMessage(action, str(error)) from error
-    if size > MAX_MESSAGE_BYTES:
-        raise MessageTooLarge(action, size, MAX_MESSAGE_BYTES)
+    if size > frames.MAX_MESSAGE_BYTES:
+        raise MessageTooLarge(action, size, frames.MAX_MESSAGE_BYTES)
     return size
 
 
@@ -349,7 +336,7 @@ class InFlightMessages:
     def open(self, pending: Delivery | PendingReply, size: int) -> int:
         """Add a message; return its number. Raises MessengerFull."""
         with self._lock:
-            if len(self._pending) >= MAX_IN_FLIGHT or self._bytes + size > MAX_IN_FLIGHT_BYTES:
+            if len(self._pending) >= frames.MAX_IN_FLIGHT or self._bytes + size > frames.MAX_IN_FLIGHT_BYTES:
                 raise MessengerFull(pending.action, len(self._pending), self._bytes)
             number = next(self._numbers)
             self._pending[number] = (pending, size)

@@ -17,17 +17,7 @@ from peerd.runtime.process.uncaught_exceptions import log_exception
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_result, method_of, name_of
-from peerd.shared.protocol import (
-    AgentLost,
-    CallRequest,
-    ErrorReply,
-    NotShared,
-    SharedCallFailed,
-    SharedCallTimedOut,
-    SharedError,
-    SharedRequest,
-    encode_message,
-)
+from peerd.shared.protocol import SharedError
 
 MIN_RECONNECT_DELAY: Final = 0.05
 MAX_RECONNECT_DELAY: Final = 1.0
@@ -75,8 +65,8 @@ class SharedConnection:
         """
         function = method_of(kind, method)
         what = f"{kind.__name__}.{method}()"
-        call = CallRequest(next(self._numbers), name_of(kind), method, list(args), dict(kwargs), within)
-        encode_message(call, what)
+        call = protocol.CallRequest(next(self._numbers), name_of(kind), method, list(args), dict(kwargs), within)
+        protocol.encode_message(call, what)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within
         scope = asyncio.timeout_at(deadline)
@@ -93,7 +83,7 @@ class SharedConnection:
             state = "the agent is there, and slow to answer: something blocks its event loop, or the client waits"
             if self._writer is None:
                 state = "there is no agent; it is being replaced, see peerd status"
-            raise SharedCallTimedOut(what, within, state) from None
+            raise protocol.SharedCallTimedOut(what, within, state) from None
 
     def subscribe(self, kind: type[SharedClient], key: Any) -> Subscription:
         """Follow a key, across replacements of the agent.
@@ -110,7 +100,7 @@ class SharedConnection:
             _send(protocol.FollowRequest(number, name_of(kind), key), self._writer)
         return subscription
 
-    async def _send_call(self, call: CallRequest, what: str, writer: asyncio.StreamWriter) -> Any:
+    async def _send_call(self, call: protocol.CallRequest, what: str, writer: asyncio.StreamWriter) -> Any:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending_calls[call.id] = _PendingCall(what, call.timeout, answered)
         try:
@@ -118,9 +108,9 @@ class SharedConnection:
             await writer.drain()
             return await answered
         except ConnectionError as error:
-            if isinstance(error, AgentLost):
+            if isinstance(error, protocol.AgentLost):
                 raise
-            raise AgentLost(what) from None
+            raise protocol.AgentLost(what) from None
         except asyncio.CancelledError:
             if self._writer is writer:
                 _send(protocol.CancelRequest(call.id), writer)
@@ -179,7 +169,7 @@ class SharedConnection:
         self._connected.clear()
         writer.close()
         for number, pending_call in self._pending_calls.items():
-            self._answer(number, AgentLost(pending_call.what))
+            self._answer(number, protocol.AgentLost(pending_call.what))
 
     async def _receive_replies(self, reader: asyncio.StreamReader) -> None:
         while (body := await protocol.read_body(reader)) is not None:
@@ -189,10 +179,10 @@ class SharedConnection:
                         self._subscriptions[reply.id][1].deliver(reply.value, reply.number, reply.generation)
                 case protocol.CallReply(number, value):
                     self._answer(number, value)
-                case ErrorReply() as reply:
+                case protocol.ErrorReply() as reply:
                     self._handle_error(reply)
 
-    def _handle_error(self, reply: ErrorReply) -> None:
+    def _handle_error(self, reply: protocol.ErrorReply) -> None:
         if reply.id in self._subscriptions:
             client, subscription = self._subscriptions.pop(reply.id)
             what = f"{client.rpartition('.')[2]}.subscribe({subscription.key!r})"
@@ -210,15 +200,15 @@ class SharedConnection:
                 answered.set_result(result)
 
 
-def _send(request: SharedRequest, writer: asyncio.StreamWriter) -> None:
-    writer.write(encode_message(request, "a request"))
+def _send(request: protocol.SharedRequest, writer: asyncio.StreamWriter) -> None:
+    writer.write(protocol.encode_message(request, "a request"))
 
 
-def _error(reply: ErrorReply, what: str, within: float) -> SharedError:
+def _error(reply: protocol.ErrorReply, what: str, within: float) -> SharedError:
     match reply.why:
         case "not-shared":
-            return NotShared(reply.text)
+            return protocol.NotShared(reply.text)
         case "timeout":
-            return SharedCallTimedOut(what, within, reply.text)
+            return protocol.SharedCallTimedOut(what, within, reply.text)
         case _:
-            return SharedCallFailed(what, reply.type_name, reply.text)
+            return protocol.SharedCallFailed(what, reply.type_name, reply.text)

@@ -21,16 +21,6 @@ from peerd.runtime.process.uncaught_exceptions import exception_text, log_except
 from peerd.runtime.unix_socket_path import short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import Subscription
-from peerd.shared.protocol import (
-    CallRequest,
-    NoSuchSharedMethod,
-    NotSerializable,
-    NotShared,
-    SharedCallFailed,
-    SharedCallTimedOut,
-    SharedReply,
-    encode_message,
-)
 from peerd.shared.shared_instance import SharedRegistry
 
 MAX_CALLS: Final = 1_000
@@ -99,7 +89,7 @@ class _ClientSession:
         """Subscriptions whose instance is not shared yet."""
         self._subscriptions: dict[int, Subscription] = {}
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
-        self._replies: list[tuple[SharedReply, bool]] = []
+        self._replies: list[tuple[protocol.SharedReply, bool]] = []
         """With each, whether it answers a call, whose slot is free when the process has read it."""
         self._reply_ready = asyncio.Event()
 
@@ -121,7 +111,7 @@ class _ClientSession:
 
     async def _handle_request(self, request: Any) -> None:
         match request:
-            case CallRequest():
+            case protocol.CallRequest():
                 await self._call_slots.acquire()
                 self._calls[request.id] = asyncio.create_task(self._call(request), name=f"call {request.method}")
             case protocol.CancelRequest():
@@ -135,12 +125,12 @@ class _ClientSession:
                 if subscription := self._subscriptions.pop(request.id, None):
                     subscription.close()
 
-    async def _call(self, call: CallRequest) -> None:
+    async def _call(self, call: protocol.CallRequest) -> None:
         try:
             timeout = min(max(call.timeout, 0.0), protocol.MAX_CALL_TIMEOUT)
             instance = await self.registry.instance(call.client, timeout)
             reply = protocol.CallReply(call.id, await instance.call(call.method, call.args, call.kwargs, timeout))
-            encode_message(reply, f"what {instance.kind.__name__}.{call.method}() returned")
+            protocol.encode_message(reply, f"what {instance.kind.__name__}.{call.method}() returned")
             self._queue_reply(reply, is_of_call=True)
         except asyncio.CancelledError:
             self._call_slots.release()
@@ -153,7 +143,7 @@ class _ClientSession:
         try:
             instance = await self.registry.instance(follow.client, protocol.FOLLOW_TIMEOUT)
             if len(self._subscriptions) >= MAX_SUBSCRIPTIONS:
-                raise NotSerializable("one more subscription", f"a process may have {MAX_SUBSCRIPTIONS:,}")
+                raise protocol.NotSerializable("one more subscription", f"a process may have {MAX_SUBSCRIPTIONS:,}")
             self._subscriptions[follow.id] = subscription = Subscription(
                 follow.key, lambda ended: instance.unfollow(follow.key, ended), self._reply_ready
             )
@@ -166,7 +156,7 @@ class _ClientSession:
         finally:
             self._follows.pop(follow.id, None)
 
-    def _queue_reply(self, reply: SharedReply, *, is_of_call: bool = False) -> None:
+    def _queue_reply(self, reply: protocol.SharedReply, *, is_of_call: bool = False) -> None:
         self._replies.append((reply, is_of_call))
         self._reply_ready.set()
 
@@ -178,13 +168,13 @@ class _ClientSession:
                 self._reply_ready.clear()
                 replies, self._replies = self._replies, []
                 for reply, is_of_call in replies:
-                    self.writer.write(encode_message(reply, "an answer"))
+                    self.writer.write(protocol.encode_message(reply, "an answer"))
                     await self.writer.drain()
                     if is_of_call:
                         self._call_slots.release()
                 for number, subscription in list(self._subscriptions.items()):
                     while (value := subscription.take()) is not None:
-                        self.writer.write(encode_message(protocol.ValueReply(number, *value), "a value"))
+                        self.writer.write(protocol.encode_message(protocol.ValueReply(number, *value), "a value"))
                         await self.writer.drain()
                     if subscription.error is not None:
                         self._subscriptions.pop(number, None)
@@ -193,13 +183,13 @@ class _ClientSession:
 
 def _error_reply(number: int, error: BaseException) -> protocol.ErrorReply:
     match error:
-        case NotShared():
+        case protocol.NotShared():
             return protocol.ErrorReply(number, "not-shared", text=error.name)
-        case SharedCallTimedOut():
+        case protocol.SharedCallTimedOut():
             return protocol.ErrorReply(number, "timeout", text=str(error).rpartition(": ")[2])
-        case SharedCallFailed():
+        case protocol.SharedCallFailed():
             return protocol.ErrorReply(number, "raised", error.type_name, error.text)
-        case NoSuchSharedMethod():
+        case protocol.NoSuchSharedMethod():
             return protocol.ErrorReply(number, "raised", "NoSuchSharedMethod", str(error))
         case _:
             return protocol.ErrorReply(number, "raised", type(error).__name__, exception_text(error))

@@ -14,23 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
+from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_arguments, method_of, name_of
-from peerd.shared.protocol import (
-    AgentLost,
-    NotShared,
-    SharedCallFailed,
-    SharedCallTimedOut,
-    SharedError,
-    encode_value,
-    key_identity,
-)
 
 FOLLOW_TIMEOUT: Final = 30.0
 CLOSE_TIMEOUT: Final = 5.0
 """Seconds."""
 
 
-class SharedConnectionEnded(SharedError):
+class SharedConnectionEnded(protocol.SharedError):
     """A shared client's `run` has returned."""
 
     def __init__(self, name: str) -> None:
@@ -107,14 +99,14 @@ class SharedInstance:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise SharedCallFailed(what, "CancelledError", "it was cancelled inside the client") from None
+            raise protocol.SharedCallFailed(what, "CancelledError", "it was cancelled inside the client") from None
         except BaseException as error:
             if scope.expired():
                 state = "the client is busy" if self._open.is_set() else "the client is not connected"
-                raise SharedCallTimedOut(what, within, state) from error
+                raise protocol.SharedCallTimedOut(what, within, state) from error
             if isinstance(error, GeneratorExit):
                 raise
-            raise SharedCallFailed(what, type(error).__name__, exception_text(error)) from error
+            raise protocol.SharedCallFailed(what, type(error).__name__, exception_text(error)) from error
 
     def follow(self, key: Any, subscriber: Subscription) -> None:
         """Give a subscriber the values of a key from now on, the last one at once.
@@ -122,7 +114,7 @@ class SharedInstance:
         Raises:
             NotSerializable: it cannot be a key.
         """
-        topic = self._topics.setdefault(key_identity(key), _Topic(key))
+        topic = self._topics.setdefault(protocol.key_identity(key), _Topic(key))
         topic.subscribers.append(subscriber)
         if topic.last is not None:
             subscriber.deliver(*topic.last)
@@ -130,11 +122,11 @@ class SharedInstance:
 
     def unfollow(self, key: Any, subscriber: Subscription) -> None:
         """Give it no more; the key is forgotten with its last subscriber."""
-        topic = self._topics.get(key_identity(key))
+        topic = self._topics.get(protocol.key_identity(key))
         if topic is not None and subscriber in topic.subscribers:
             topic.subscribers.remove(subscriber)
             if not topic.subscribers:
-                del self._topics[key_identity(key)]
+                del self._topics[protocol.key_identity(key)]
         self._changed.set()
 
     def end(self, error: Exception) -> None:
@@ -185,12 +177,12 @@ class SharedInstance:
             del self._followed[identity]
             if self._topics.get(identity) is topic:
                 what = f"{self.kind.__name__}.follow({topic.key!r})"
-                self._fail(identity, SharedCallFailed(what, type(error).__name__, exception_text(error)))
+                self._fail(identity, protocol.SharedCallFailed(what, type(error).__name__, exception_text(error)))
         else:
             topic.was_followed = True
 
     def _emit(self, key: Any, value: Any, generation: int) -> None:
-        encode_value([key, value], f"what {self.kind.__name__} emits")
+        protocol.encode_value([key, value], f"what {self.kind.__name__} emits")
         if threading.get_ident() == self._loop_thread:
             self._deliver(key, value, generation)
         else:
@@ -198,7 +190,7 @@ class SharedInstance:
                 self._loop.call_soon_threadsafe(self._deliver, key, value, generation)
 
     def _deliver(self, key: Any, value: Any, generation: int) -> None:
-        topic = self._topics.get(key_identity(key))
+        topic = self._topics.get(protocol.key_identity(key))
         if topic is None or generation != self.generation:  # an object that was replaced may still emit
             return
         number = topic.last[1] + 1 if topic.last and topic.last[2] == generation else 1
@@ -242,7 +234,7 @@ class SharedRegistry:
         self._is_complete = False
         instances, self._instances = list(self._instances.values()), {}
         for instance in instances:
-            instance.end(AgentLost(instance.kind.__name__))
+            instance.end(protocol.AgentLost(instance.kind.__name__))
 
     async def instance(self, name: str, within: float) -> SharedInstance:
         """The instance of a class; until the setup has ended, it may still be shared.
@@ -256,7 +248,7 @@ class SharedRegistry:
                 while not (self._is_complete or name in self._instances):
                     await self._changed.wait()
         except TimeoutError:
-            raise SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
+            raise protocol.SharedCallTimedOut(name, within, "the agent's setup has not shared it yet") from None
         return self._get(name)
 
     async def call(
@@ -279,7 +271,7 @@ class SharedRegistry:
 
     def _get(self, name: str) -> SharedInstance:
         if name not in self._instances:
-            raise NotShared(name)
+            raise protocol.NotShared(name)
         return self._instances[name]
 
     def _wake_waiters(self) -> None:

@@ -11,24 +11,13 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from peerd.domain.quoting import quoted
-from peerd.runtime.frames import (
-    ADDRESSED_ROLES,
-    GATEWAY_ROLE,
-    MAX_ACTION_LENGTH,
-    MAX_MESSAGE_BYTES,
-    MAX_REPLY_TIMEOUT,
-    WORKER_ROLES,
-    FrameError,
-    InvalidTarget,
-    Peer,
-    Target,
-    encode,
-)
+from peerd.runtime import frames
+from peerd.runtime.frames import FrameError, InvalidTarget, Peer, Target, encode
 from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.process_table import ProcessTable
 from peerd.supervision.slot import SlotState
 
-_MAX_FRAME_BYTES: Final = MAX_MESSAGE_BYTES + 2048
+_MAX_FRAME_BYTES: Final = frames.MAX_MESSAGE_BYTES + 2048
 """Bytes of a message and of what a frame holds besides: its sender and its number."""
 
 _MAX_ERROR_LENGTH: Final = 10_000
@@ -88,7 +77,7 @@ class Envelope:
             self.report_failure(str(error), "handler")
             return
         if size > _MAX_FRAME_BYTES:
-            self.report_failure(f"its answer has {size} bytes, and {MAX_MESSAGE_BYTES} are allowed", "handler")
+            self.report_failure(f"its answer has {size} bytes, and {frames.MAX_MESSAGE_BYTES} are allowed", "handler")
         else:
             self.notify_sender(frame)
 
@@ -108,8 +97,8 @@ def parse_envelope(
     if not isinstance(is_request, bool):
         raise MalformedMessage("its `request` must be true or false")
     action = message.get("action")
-    if not isinstance(action, str) or not 0 < len(action) <= MAX_ACTION_LENGTH:
-        raise MalformedMessage(f"its `action` must be a text of 1 to {MAX_ACTION_LENGTH} characters")
+    if not isinstance(action, str) or not 0 < len(action) <= frames.MAX_ACTION_LENGTH:
+        raise MalformedMessage(f"its `action` must be a text of 1 to {frames.MAX_ACTION_LENGTH} characters")
     content = {"action": action, "data": message.get("data"), "from": origin.to_json()}
     try:
         target = Target.parse(message.get("to"))
@@ -119,7 +108,7 @@ def parse_envelope(
     if is_request and not target.is_one:
         raise MalformedMessage(f"a request is for one process, not for {target}")
     if len(frame) > _MAX_FRAME_BYTES:
-        raise MalformedMessage(f"it has {len(frame)} bytes, and {MAX_MESSAGE_BYTES} are allowed")
+        raise MalformedMessage(f"it has {len(frame)} bytes, and {frames.MAX_MESSAGE_BYTES} are allowed")
     expires_at = now + _parse_timeout(message) if is_request else inf
     return Envelope(number, sender, sender_message_id, target, is_request, frame, notify_sender, expires_at)
 
@@ -139,8 +128,8 @@ def rejection_of(message: Mapping[str, Any], error: str) -> dict[str, object]:
 
 def _parse_timeout(message: Mapping[str, Any]) -> float:
     timeout = message.get("timeout")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= MAX_REPLY_TIMEOUT:
-        raise MalformedMessage(f"its `timeout` must be seconds, more than 0 and at most {MAX_REPLY_TIMEOUT:.0f}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout <= frames.MAX_REPLY_TIMEOUT:
+        raise MalformedMessage(f"its `timeout` must be seconds, more than 0 and at most {frames.MAX_REPLY_TIMEOUT:.0f}")
     return float(timeout)
 
 
@@ -176,7 +165,7 @@ class Recipient:
     @property
     def is_listed(self) -> bool:
         """Whether other processes know of it: a gateway process that drains is still rung for its clients."""
-        return self.ready and (not self.leaving or self.peer.role == GATEWAY_ROLE)
+        return self.ready and (not self.leaving or self.peer.role == frames.GATEWAY_ROLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +204,7 @@ def find_recipients(target: Target, directory: ProcessDirectory) -> tuple[Recipi
     """
     if target.role == "process":
         return _find_by_pid(target, directory)
-    kinds = sorted({kind for kind, role in directory.known if role in WORKER_ROLES})
+    kinds = sorted({kind for kind, role in directory.known if role in frames.WORKER_ROLES})
     if target.kind is not None and target.kind not in kinds:
         raise NoRecipient(f"this node has no workers of the kind {target.kind!r}; it has {', '.join(kinds) or 'none'}")
     found = [one for one in directory.present if one.is_available and _matches(target, one.peer.kind, one.peer.role)]
@@ -233,7 +222,7 @@ def _find_by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient
     found = next((one for one in directory.present if one.peer.pid == target.pid), None)
     if found is None:
         raise NoRecipient(f"this node has no process {target.pid}")
-    if found.peer.role not in ADDRESSED_ROLES:
+    if found.peer.role not in frames.ADDRESSED_ROLES:
         raise NoRecipient(f"process {target.pid} is the {found.peer.role}, which takes no messages")
     if not found.ready and found.leaving:
         raise NoRecipient(f"process {target.pid} is stopping")
@@ -243,4 +232,4 @@ def _find_by_pid(target: Target, directory: ProcessDirectory) -> tuple[Recipient
 def _matches(target: Target, kind: str, role: str) -> bool:
     if role == "agent":
         return target.role in {"agent", "all"}
-    return role in WORKER_ROLES and target.role != "agent" and target.kind in (None, kind)
+    return role in frames.WORKER_ROLES and target.role != "agent" and target.kind in (None, kind)

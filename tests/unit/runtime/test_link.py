@@ -15,7 +15,7 @@ import pytest
 
 from peerd.runtime.frames import FrameDecoder
 from peerd.runtime.process.control_thread import MEASURE_INTERVAL, ControlThread, LoopMonitor, StopRequested
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 
 Ends = tuple[socket.socket, socket.socket]
 
@@ -28,7 +28,7 @@ def ends() -> Iterator[Ends]:
 
 
 def make_link(end: socket.socket, role: str = "worker") -> Link:
-    return Link(end, ProcessInfo(slot="video-1", kind="video", role=role, node="here", grace=10.0))
+    return Link(end, slot="video-1", kind="video", role=role, node="here", grace=10.0)
 
 
 def received_frames(masters: socket.socket) -> list[dict[str, object]]:

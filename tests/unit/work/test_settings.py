@@ -10,7 +10,7 @@ from peerd import TaskWorker, Worker, shell
 from peerd.config.parsing import parse_section
 from peerd.config.settings import WorkerSettings, WorkSettings
 from peerd.runtime.frames import receive
-from peerd.runtime.process.link import Link, ProcessInfo
+from peerd.runtime.process.link import Link
 from peerd.work import services
 from peerd.work.services import recycle_when_due
 from peerd.work.worker import work_settings_of
@@ -51,7 +51,7 @@ def ends() -> Iterator[tuple[socket.socket, Link]]:
     ours, theirs = socket.socketpair()
     ours.settimeout(10)
     with ours, theirs:
-        yield ours, Link(theirs, ProcessInfo(slot="w-1", kind="w", role="worker", node="n"))
+        yield ours, Link(theirs, slot="w-1", kind="w", role="worker", node="n")
 
 
 def check_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,14 +22,7 @@ import structlog
 
 from peerd.domain.quoting import escape_and_indent, escape_line, escape_text
 from peerd.runtime.observability import events, log_file
-from peerd.runtime.observability.events import (
-    AttemptEnded,
-    ComponentFailed,
-    Event,
-    EventListener,
-    TasksDone,
-    accepts_event,
-)
+from peerd.runtime.observability.events import Event, EventListener, accepts_event
 from peerd.runtime.observability.log_file import is_regular_file
 from peerd.runtime.observability.log_messages import log_message_of
 
@@ -117,8 +110,8 @@ class SuccessAggregator:
     >>> seen = []
     >>> aggregator = SuccessAggregator(seen.append)
     >>> async def end_many():
-    ...     for task_id in range(100):
-    ...         aggregator(AttemptEnded(task_id=task_id, queue="mail", name="send", outcome="done", seconds=0.01))
+    ...     for number in range(100):
+    ...         aggregator(events.AttemptEnded(task_id=number, queue="mail", name="send", outcome="done", seconds=0.01))
     ...     aggregator.flush()
     >>> asyncio.run(end_many())
     >>> len(seen), seen[-1].count, seen[-1].by_handler
@@ -139,7 +132,7 @@ class SuccessAggregator:
     def __call__(self, event: Event) -> None:
         """Pass an event on, or count it until the end of the span."""
         if (
-            type(event) is not AttemptEnded
+            type(event) is not events.AttemptEnded
             or event.outcome != "done"
             or (self._span_timer is None and not self._begin_span())
         ):
@@ -161,7 +154,7 @@ class SuccessAggregator:
         self._passed_on = 0
         if aggregated:
             by_handler = {f"{queue}.{name}" if name else queue: count for (queue, name), count in aggregated.items()}
-            self._listener(TasksDone(count=aggregated.total(), seconds=seconds, by_handler=by_handler))
+            self._listener(events.TasksDone(count=aggregated.total(), seconds=seconds, by_handler=by_handler))
 
     def _begin_span(self) -> bool:
         """Begin a span; return False without an event loop."""
@@ -178,7 +171,7 @@ class FailureAggregator:
     >>> seen, moments = [], iter(range(0, 100, 10))
     >>> aggregator = FailureAggregator(seen.append, lambda: next(moments))
     >>> for _ in range(8):
-    ...     aggregator(ComponentFailed(component="chore expire", error="ValueError: no", again_in=10))
+    ...     aggregator(events.ComponentFailed(component="chore expire", error="ValueError: no", again_in=10))
     >>> [event.failures for event in seen]
     [1, 6]
     """
@@ -196,7 +189,7 @@ class FailureAggregator:
 
     def __call__(self, event: Event) -> None:
         """Pass an event on, or count it."""
-        if type(event) is ComponentFailed:
+        if type(event) is events.ComponentFailed:
             now = self._clock()
             self._failures[event.component] += 1
             if now < self._next_report.get(event.component, -math.inf):

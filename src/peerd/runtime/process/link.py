@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +19,21 @@ FLUSH_TIMEOUT: Final = 2.0
 """Seconds that a process waits at its end until its last frames are sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessInfo:
-    """The identity and settings of a process.
+@dataclass(eq=False)
+class Link:
+    """The child's end of its link with the master, and the identity and settings of the process.
+
+    All methods are thread-safe; nothing is read before `listen`. A service uses the attributes, and the methods up to
+    `listen`; the others are for `peerd.child` and the life of the process.
 
     `slot` is such as `video-1`; `kind` the config section, or `agent`, or `manager`; `role` is `agent`, `manager`,
     `worker`, `web` or `gateway`; `generation` the number of processes that the slot has had, this one included. A stop
     leaves `grace` seconds to running work, then `release_time` seconds to release the rest. The process is replaced
     when its event loop does not answer for `hang_after` seconds. `log_file` is the file of stdout and stderr, if it is
-    one of the node's; `run_directory` is the node's.
+    one of the node's; `run_directory` is the node's. `sockets` are inherited listening sockets, by name.
     """
 
+    end: InitVar[socket.socket]
     slot: str
     kind: str
     role: str
@@ -40,36 +44,20 @@ class ProcessInfo:
     hang_after: float | None = None
     log_file: str | None = None
     run_directory: Path | None = None
+    sockets: Mapping[str, socket.socket] = field(default_factory=dict)
+    status: int = field(init=False, default=exit_codes.OK)
+    """The exit status of the process, as far as it is determined."""
 
-
-class Link:
-    """The child's end of its link with the master. All methods are thread-safe; nothing is read before `listen`.
-
-    A service uses the attributes, and the methods up to `status`; the others are for `peerd.child` and the life of the
-    process. `sockets` are inherited listening sockets, by name.
-    """
-
-    def __init__(
-        self, end: socket.socket, info: ProcessInfo, sockets: Mapping[str, socket.socket] | None = None
-    ) -> None:
-        self._set_info(info)
-        self.sockets: Mapping[str, socket.socket] = dict(sockets or {})
+    def __post_init__(self, end: socket.socket) -> None:
+        self.is_replacement = self.generation > 1
+        """Whether the slot has had a process before, and so the node is up."""
         self._lock = threading.Lock()
-        self._status: int = exit_codes.OK
-        self._loop_monitor = LoopMonitor(info.hang_after, self._on_hang)
-        self._control = ControlThread(end, info.slot, info.release_time, self._loop_monitor, self._on_foreign_signal)
+        self._loop_monitor = LoopMonitor(self.hang_after, self._on_hang)
+        self._control = ControlThread(end, self.slot, self.release_time, self._loop_monitor, self._on_foreign_signal)
         self._ready = False
         self._skips_interpreter_shutdown = False
         self.on_uncaught: Callable[[str, BaseException], object] = lambda *_: None
         """Called with what has raised an uncaught exception, and the exception, after the process was tainted."""
-
-    def _set_info(self, info: ProcessInfo) -> None:
-        self.slot, self.kind, self.role, self.node = info.slot, info.kind, info.role, info.node
-        self.grace = info.grace
-        self.generation = info.generation
-        self.is_replacement = info.generation > 1
-        """Whether the slot has had a process before, and so the node is up."""
-        self.log_file, self.run_directory = info.log_file, info.run_directory
 
     @property
     def pid(self) -> int:
@@ -82,7 +70,7 @@ class Link:
     @property
     def is_replaced(self) -> bool:
         """Whether the process stops because another one takes its place, and the node does not."""
-        return self._control.replaced or self._status == exit_codes.RECYCLED
+        return self._control.replaced or self.status == exit_codes.RECYCLED
 
     def send(self, message: Mapping[str, object]) -> None:
         """Send a frame to the master, if it still exists. Never waits. Raises FrameError for what cannot be a frame."""
@@ -173,14 +161,9 @@ class Link:
         with self._lock:
             if self._control.stopping:
                 return
-            self._status = status
+            self.status = status
             self.send({"type": frame_type, "reason": reason})
             self._control.ask_to_stop(self.grace)
-
-    @property
-    def status(self) -> int:
-        """The exit status of the process, as far as it is determined."""
-        return self._status
 
     def listen(self) -> None:
         """Start the control thread, and handle SIGTERM and SIGINT. Called once, from the main thread."""
