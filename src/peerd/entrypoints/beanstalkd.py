@@ -11,7 +11,7 @@ import signal
 import sys
 
 from peerd.gateway.beanstalk import VERSION
-from peerd.gateway.standalone.start import PROGRAM, Flags, Listeners, ProgramExit, open_listeners, parse_flags
+from peerd.gateway.standalone_start import PROGRAM, Flags, Listeners, ProgramExit, open_listeners, parse_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from functools import cache
 from typing import Final
 
 from peerd.domain.errors import PeerdError
-from peerd.gateway.standalone.database_file import JobFolder, open_folder, open_folder_in_memory
-from peerd.gateway.standalone.server import StandaloneServer
-from peerd.gateway.standalone.start import PROGRAM, Flags, Listeners, ProgramExit
+from peerd.gateway.standalone import JobFolder, StandaloneServer, open_folder, open_folder_in_memory
+from peerd.gateway.standalone_start import PROGRAM, Flags, Listeners, ProgramExit
 from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.process import interpreter
 from peerd.store.connection.database import Database

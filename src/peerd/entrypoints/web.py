@@ -23,7 +23,7 @@ def web(payload: Mapping[str, Any]) -> ProcessShell:
     given = settings.web[parts.kind]
     require_server(parts.kind, given.app)
     from peerd.web_server.app_state import NodeAccess  # noqa: PLC0415 - only where the extra is installed
-    from peerd.web_server.service import WebService  # noqa: PLC0415 - as above
+    from peerd.web_server.server import WebService  # noqa: PLC0415 - as above
 
     app = load_app(parts.kind, given)
     client = Client(parts.database, secret=settings.cluster.secret, mask=settings.access.mask)

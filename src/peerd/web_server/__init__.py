@@ -1,7 +1,7 @@
 """A process that serves an ASGI app on sockets that its master has bound (docs/web.md).
 
-`service` runs the process; `server` accepts, answers and drains; `listener` takes connections from a shared socket;
-`http` and `websocket` are uvicorn's protocols with limits and draining; `lifespan` starts and ends the app.
+`server` accepts, answers and drains, and has the service of the process; `http` and `websocket` are uvicorn's protocols
+with limits and draining; `lifespan` starts and ends the app; `app_state` is what the app finds.
 
 No connection is lost when a process is replaced. The sockets belong to the master, so a connection that is not yet
 accepted waits in the kernel's queue for another process. A draining process first stops accepting, and then announces

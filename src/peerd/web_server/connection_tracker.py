@@ -16,7 +16,7 @@ from peerd.domain.quoting import without_tokens
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.web_server.trusted_proxies import TrustedProxies
+from peerd.web_server.app_state import TrustedProxies
 
 MAX_PATH_CHARACTERS: Final = 200
 """Characters of a path that an event carries."""

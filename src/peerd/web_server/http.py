@@ -13,8 +13,8 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from peerd.runtime.observability import events
+from peerd.web_server.app_state import PEER_STATE, ConnectionPeer
 from peerd.web_server.connection_tracker import ConnectionTracker, request_line
-from peerd.web_server.trusted_proxies import PEER_STATE, ConnectionPeer
 from peerd.web_server.websocket import WebSocketProtocol
 
 if TYPE_CHECKING:

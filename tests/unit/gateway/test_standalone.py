@@ -14,17 +14,17 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.task import BODY_LIMIT, NewTask
+from peerd.gateway import standalone
 from peerd.gateway.operations import Holder
-from peerd.gateway.standalone import database_file
-from peerd.gateway.standalone.database_file import (
+from peerd.gateway.standalone import (
     LogSynchronizer,
+    OwnNode,
     StandaloneDatabase,
     open_folder,
     open_folder_in_memory,
     remove_abandoned,
 )
-from peerd.gateway.standalone.server import OwnNode
-from peerd.gateway.standalone.start import ProgramExit, parse_flags
+from peerd.gateway.standalone_start import ProgramExit, parse_flags
 from peerd.store import enqueue
 from peerd.store.connection.database import Database
 from peerd.store.jobs import reserving
@@ -55,8 +55,8 @@ def another_process_in(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(database_file, "MEMORY", tmp_path)
-    monkeypatch.setattr(database_file, "MEMORY_NEEDED", 0)
+    monkeypatch.setattr(standalone, "MEMORY", tmp_path)
+    monkeypatch.setattr(standalone, "MEMORY_NEEDED", 0)
     return tmp_path
 
 
@@ -96,8 +96,8 @@ def test_without_memory_the_folder_for_temporary_files_is_used(memory: Path, mon
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
     for name, needed in (("none", 0), ("", 2**80)):
-        monkeypatch.setattr(database_file, "MEMORY", memory / name)
-        monkeypatch.setattr(database_file, "MEMORY_NEEDED", needed)
+        monkeypatch.setattr(standalone, "MEMORY", memory / name)
+        monkeypatch.setattr(standalone, "MEMORY_NEEDED", needed)
         with closing(open_folder_in_memory()) as opened:
             assert opened.path.parent == temporary
 
@@ -212,7 +212,7 @@ def test_many_commits_are_written_together_and_nothing_without_a_commit_or_a_log
 def test_an_error_of_the_disk_is_reported_and_the_write_repeated(
     file: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, call: str, error: OSError
 ) -> None:
-    monkeypatch.setattr("peerd.gateway.standalone.database_file.REPEAT_AFTER", 0.01)
+    monkeypatch.setattr("peerd.gateway.standalone.REPEAT_AFTER", 0.01)
     errors: list[OSError] = []
     with monkeypatch.context() as failing:
         failing.setattr(os, call, Mock(side_effect=error))

@@ -4,8 +4,7 @@
 (`add_job`), take them (`get_job`) and report them done (`notify`); docs/protocol.md describes what else they do.
 """
 
-from peerd.gateway.client.aio import AsyncJobClient, connect_async
-from peerd.gateway.client.blocking import JobClient, connect
+from peerd.gateway.client.clients import AsyncJobClient, JobClient, connect, connect_async
 from peerd.gateway.client.exchange import (
     AddedJob,
     GatewayUnreachable,

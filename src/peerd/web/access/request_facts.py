@@ -10,7 +10,7 @@ from typing import Final
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from peerd.web_server.trusted_proxies import PEER_STATE, ConnectionPeer
+from peerd.web_server.app_state import PEER_STATE, ConnectionPeer
 
 SAFE_METHODS: Final = ("GET", "HEAD", "OPTIONS")
 SECURE_COOKIE: Final = "__Host-peerd"

@@ -1,7 +1,8 @@
 """What `peerd-beanstalkd` does before all else: it reads the flags of beanstalkd 1.13, and listens.
 
-Next to nothing is loaded here, not even `typing`, see the package. Flags are letters that may be joined (`-VF`), with
-values behind them or as the next argument. Sockets are bound by the process itself, or passed by systemd (LISTEN_FDS).
+Next to nothing is loaded here, not even `typing`, so that the process listens as soon as it runs; clients wait in the
+kernel's queue while the rest is loaded. Flags are letters that may be joined (`-VF`), with values behind them or as the
+next argument. Sockets are bound by the process itself, or passed by systemd (LISTEN_FDS).
 (`peerd.supervision.listening_sockets` does the same for a node by its plan.)
 """
 
