@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Final
 
-from peerd.gateway.beanstalk import handlers as beanstalk_handlers
 from peerd.gateway.beanstalk.session import BeanstalkSession
 from peerd.gateway.gateway import Gateway
-from peerd.gateway.json import handlers as json_handlers
 from peerd.gateway.json.session import JsonSession
 from peerd.gateway.reply_memory import FAIR_SHARE, ReplyAccount
-from peerd.gateway.session import ClientConnection, Session
+from peerd.gateway.session import Session
 from peerd.runtime.observability import log_messages
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -31,31 +28,9 @@ JSON_BEGINNINGS: Final = b'{["'
 CLOSE_WITHIN: Final = 1.0
 """Seconds that connections have to close after they were aborted."""
 
-SESSIONS: Final[Mapping[str, Callable[[Gateway, ClientConnection], Session]]] = {
-    "beanstalk": partial(BeanstalkSession, beanstalk_handlers.HANDLERS),
-    "json": partial(JsonSession, json_handlers.HANDLERS),
-}
-"""What begins a session of each protocol."""
-
 
 class GatewayConnection(asyncio.Protocol):
     """One connection of a queue client."""
-
-    __slots__ = (
-        "_counted",
-        "_gateway",
-        "_is_closing",
-        "_is_reading",
-        "_loop",
-        "_output",
-        "_received",
-        "_server",
-        "_session",
-        "_timer",
-        "_token_timer",
-        "_transport",
-        "account",
-    )
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server
@@ -140,8 +115,7 @@ class GatewayConnection(asyncio.Protocol):
         """The session of the protocol that the first byte belongs to."""
         protocols = self._gateway.settings.protocols
         is_json = "json" in protocols and ("beanstalk" not in protocols or data[:1] in JSON_BEGINNINGS)
-        begin = SESSIONS["json" if is_json else "beanstalk"]
-        return begin(self._gateway, self)
+        return (JsonSession if is_json else BeanstalkSession)(self._gateway, self)
 
     def send(self, data: bytes) -> None:
         """Send bytes, together with those that follow before the outbox is flushed."""
@@ -211,7 +185,7 @@ class GatewayConnection(asyncio.Protocol):
                 self._transport.pause_reading()
             else:
                 self._transport.resume_reading()
-        if session.is_within_line or session.is_within_body:
+        if session.unfinished is not None:
             if self._timer is None:
                 self._start_timer(session)
         else:
@@ -235,7 +209,7 @@ class GatewayConnection(asyncio.Protocol):
     def _start_timer(self, session: Session) -> None:
         self._received = 0
         settings = self._gateway.settings
-        seconds = settings.body_timeout if session.is_within_body else settings.head_timeout
+        seconds = settings.body_timeout if session.unfinished == "body" else settings.head_timeout
         self._timer = self._loop.call_later(seconds, self._on_timer, seconds)
 
     def _stop_timer(self) -> None:
@@ -254,7 +228,7 @@ class GatewayConnection(asyncio.Protocol):
         session = self._session
         if session is None:
             return
-        is_arriving = session.is_within_body and self._received >= MIN_BODY_RATE * seconds
+        is_arriving = session.unfinished == "body" and self._received >= MIN_BODY_RATE * seconds
         if is_arriving or self.read_on in self._gateway.held_up:
             self._start_timer(session)
         elif session.is_answered:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from peerd.domain.task import NewTask
 from peerd.gateway.gateway import Gateway
@@ -20,6 +20,7 @@ from peerd.gateway.tubes import DEFAULT_TUBE
 
 MAX_UNANSWERED: Final = 1_000
 """Commands of a connection that may be executed at once."""
+Unfinished = Literal["line", "body"]
 MakeReply = Callable[[Any], bytes]
 """Words the result of an operation for the client."""
 
@@ -103,23 +104,13 @@ class ClientConnection(Protocol):
 
 
 class Session(ABC):
-    """One connection, as its protocol sees it."""
+    """One connection, as its protocol sees it.
 
-    __slots__ = (
-        "_connection",
-        "_is_blocked",
-        "_is_ended",
-        "account",
-        "client",
-        "command_size",
-        "gateway",
-        "is_authorized",
-        "is_behind",
-        "is_producer",
-        "is_suspended",
-        "is_worker",
-        "replies",
-    )
+    Attributes:
+        always_room: bytes of a command for which there is memory in any case.
+    """
+
+    always_room = 0
 
     def __init__(self, gateway: Gateway, connection: ClientConnection) -> None:
         self.gateway = gateway
@@ -138,6 +129,9 @@ class Session(ABC):
         self._is_blocked = False
         """What follows depends on the result of the last command."""
         self._is_ended = False
+        self._held: Any = None
+        """A command that waits for those before it, or for memory."""
+        self._is_executing = False
         self.client = self.gateway.reserving.connect()
         self.client.watched = (DEFAULT_TUBE,)
 
@@ -150,13 +144,8 @@ class Session(ABC):
 
     @property
     @abstractmethod
-    def is_within_line(self) -> bool:
-        """Whether the client has to finish, within the time of a line, what it has begun."""
-
-    @property
-    @abstractmethod
-    def is_within_body(self) -> bool:
-        """Whether a job has begun that is not whole."""
+    def unfinished(self) -> Unfinished | None:
+        """What the client has begun and has to finish, within the time of a line or of a job."""
 
     @property
     @abstractmethod
@@ -173,12 +162,24 @@ class Session(ABC):
         """Take bytes of the client."""
 
     @abstractmethod
-    def execute(self) -> None:
-        """Execute the commands that may be executed now."""
-
-    @abstractmethod
     def end_of_input(self) -> None:
         """The client sends nothing more: what waits for a job has found none."""
+
+    @abstractmethod
+    def _next_command(self) -> Any:
+        """The next command that is whole; None if there is none."""
+
+    @abstractmethod
+    def _must_wait(self, command: Any) -> bool:
+        """Whether earlier commands must be answered before this one is executed."""
+
+    @abstractmethod
+    def _size_of_job(self, command: Any) -> int:
+        """The size of the job that a command has, or of the largest that it may be answered with."""
+
+    @abstractmethod
+    def _carry_out(self, command: Any) -> None:
+        """Execute a command."""
 
     @abstractmethod
     def _answered(self, place: Place, make_reply: MakeReply, result: Any) -> None:
@@ -211,6 +212,35 @@ class Session(ABC):
         """Count the connection as one that reserves jobs, as beanstalkd does."""
         self.gateway.workers += not self.is_worker
         self.is_worker = True
+
+    # ---------------------------------------------------------------- commands
+
+    def execute(self) -> None:
+        """Execute the commands that may be executed now."""
+        if not self._is_executing:  # a result may come before the command's function has returned
+            self._is_executing = True
+            try:
+                self._execute_next()
+            finally:
+                self._is_executing = False
+
+    def _execute_next(self) -> None:
+        while not (self._is_ended or self._is_blocked):
+            self.is_behind = self.is_suspended or self.replies.are_too_many
+            if self.is_behind:
+                return
+            command = self._held or self._next_command()
+            if command is None:
+                return
+            if self._must_wait(command):
+                self._held = command
+                return
+            self.command_size = self._size_of_job(command)
+            if self.command_size > self.always_room and not self.account.has_room(self.command_size):
+                self._held, self.is_behind = command, True
+                return
+            self._held = None
+            self._carry_out(command)
 
     # ---------------------------------------------------------------- replies
 

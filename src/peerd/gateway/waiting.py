@@ -60,20 +60,6 @@ class Want:
 class QueueClient:
     """One connection, as the gateway knows it."""
 
-    __slots__ = (
-        "attempts",
-        "is_open",
-        "number",
-        "reservations",
-        "timer",
-        "timer_at",
-        "waits_no_more",
-        "waits_on",
-        "waits_until",
-        "wants",
-        "watched",
-    )
-
     def __init__(self) -> None:
         self.watched: tuple[str, ...] = ()
         """The tubes from which it reserves."""

@@ -13,7 +13,7 @@ import pytest
 from peerd.gateway.beanstalk import commands, replies, statistics
 from peerd.gateway.beanstalk.commands import MAX_LINE, Command, CommandParser, invalid
 from peerd.gateway.beanstalk.commands import command_with as c
-from peerd.gateway.beanstalk.handlers import HANDLERS
+from peerd.gateway.beanstalk.session import HANDLERS
 from peerd.gateway.tubes import Tube
 from peerd.store.jobs.free import TubePause
 from peerd.store.jobs.statistics import JobState, JobStatistics, TubeCounts

@@ -19,7 +19,7 @@ from peerd.domain.errors import InvalidTask
 from peerd.gateway import client as clients
 from peerd.gateway.client import AddedJob, JobClientError, JobConnectionLost, MessageRefused, connect, connect_async
 from peerd.gateway.json import messages, replies
-from peerd.gateway.json.messages import AddJob, ErrorCode, GetJob
+from peerd.gateway.json.messages import AddJob, ErrorCode, GetJob, RefusedMessage
 from peerd.gateway.json.parser import MessageParser
 from peerd.testing import eventually_async
 
@@ -162,7 +162,7 @@ def test_the_client_loads_no_more_than_it_needs() -> None:
 
 
 def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(open_client: OpenClient) -> None:
-    refusals: dict[type, tuple[ErrorCode, str, str]] = {
+    refusals: dict[type, tuple[ErrorCode, str, str | None]] = {
         messages.ShowToken: (ErrorCode.UNAUTHORIZED, "the token is wrong", "auth"),
         GetJob: (ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job"),
         messages.NotifyDone: (ErrorCode.NOT_HELD, "no", "cmd"),
@@ -170,9 +170,9 @@ def test_refusals_leave_the_connection_as_it_is_and_one_without_an_id_is_raised(
     }
 
     def refuse(message: Any) -> bytes:
-        if refusal := refusals.get(type(message)):
-            return replies.error_reply(*refusal, message.id)
-        return replies.error_reply(ErrorCode.MALFORMED, "that was no JSON")
+        code, problem, cmd = refusals.get(type(message), (ErrorCode.MALFORMED, "that was no JSON", None))
+        message_id = message.id if type(message) in refusals else None
+        return replies.error_reply(RefusedMessage(code=code, problem=problem, cmd=cmd, id=message_id), code, problem)
 
     with scripted_gateway(refuse) as gateway:
         with pytest.raises(MessageRefused, match="the token is wrong"), open_client(gateway.port, token="x"):

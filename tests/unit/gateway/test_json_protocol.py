@@ -207,10 +207,10 @@ def test_an_id_is_repeated_and_an_error_is_data() -> None:
     assert read(replies.job_added(0, 5, created=True)) == {"id": 0, "ok": True, "job_id": 5, "created": True}
     assert read(replies.job_taken("", 5, "q", b"1", 60)) == {"id": "", "job_id": 5, "queue": "q", "ttr": 60, "job": 1}
     assert replies.confirmation(None) == replies.job_added(None, 5, created=True) == b""
-    assert read(replies.error_reply(ErrorCode.NO_WORK, replies.NO_WORK_TEXT, "get_job")) == {
+    assert read(replies.error_reply(GetJob(), ErrorCode.NO_WORK, replies.NO_WORK_TEXT)) == {
         "error": "No work to do", "code": "no_work", "cmd": "get_job",
     }  # fmt: skip
     strange = RefusedMessage(code=ErrorCode.INVALID, problem='a "\ud800" \n', cmd="\udfff", id=-1)
-    assert read(replies.refusal(strange)) == {
+    assert read(replies.error_reply(strange, strange.code, strange.problem)) == {
         "id": -1, "error": 'a "\\ud800" \n', "code": "invalid", "cmd": "\\udfff",
     }  # fmt: skip

@@ -31,7 +31,7 @@ from peerd.gateway.client.exchange import (
     release_message,
     touch_message,
 )
-from peerd.gateway.json.messages import GetJob, Message, ReleaseJob, ShowToken, command_of
+from peerd.gateway.json.messages import GetJob, Message, ReleaseJob, ShowToken
 
 DEFAULT_PORT: Final = 11300
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -208,7 +208,7 @@ class JobClient:
             if self._ended:
                 raise JobConnectionLost(self._address, self._ended)
             number, data = self._exchange.write(message)
-            return self._send_and_receive(number, data, command_of(message), wait)
+            return self._send_and_receive(number, data, message.cmd, wait)
         finally:
             self._in_use.release()
 
@@ -378,9 +378,8 @@ class AsyncJobClient:
         except JobClientError:
             raise
         except TimeoutError as error:
-            cmd = command_of(message)
-            self._end(f"no reply to {cmd}")
-            raise ReplyTimeout(self._address, cmd, until - now) from error
+            self._end(f"no reply to {message.cmd}")
+            raise ReplyTimeout(self._address, message.cmd, until - now) from error
         except OSError as error:
             self._end(describe(error))
             raise JobConnectionLost(self._address, describe(error)) from error

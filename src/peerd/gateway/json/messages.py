@@ -61,6 +61,15 @@ class JsonMessage(msgspec.Struct, tag_field="cmd", forbid_unknown_fields=True, o
 
     id: MessageId | None = None
 
+    @property
+    def cmd(self) -> str:
+        """The name of the message.
+
+        >>> GetJob().cmd
+        'get_job'
+        """
+        return str(self.__struct_config__.tag)
+
 
 class AddJob(JsonMessage, tag="add_job", kw_only=True):
     """Put a job into a queue; the job is its JSON text as it came."""
@@ -168,15 +177,6 @@ class RefusedMessage(msgspec.Struct, frozen=True, kw_only=True):
     problem: str
     id: int | str | None = None
     cmd: str | None = None
-
-
-def command_of(message: JsonMessage) -> str:
-    """The `cmd` of a message.
-
-    >>> command_of(GetJob())
-    'get_job'
-    """
-    return str(message.__struct_config__.tag)
 
 
 def check_queue_name(name: str) -> None:

@@ -128,7 +128,8 @@ class MessageParser:
 
     def _begin(self) -> bool:
         """Skip white space; return whether a message begins behind it."""
-        del self._buffer[: skip_space(self._buffer)]
+        if space := _SPACE.match(self._buffer):
+            del self._buffer[: space.end()]
         if not self._buffer:
             return False
         if self._buffer[0] != 0x7B:
@@ -241,7 +242,7 @@ class NotJson(ValueError):
 
 
 class ObjectScanner:
-    r"""The state of a search for the end of one object.
+    r"""The state of a search for the end of one object, or of the levels in any JSON value.
 
     >>> scanner = ObjectScanner()
     >>> scanner.find_end(b'{"a": "}'), scanner.find_end(b'{"a": "}\\""} {')
@@ -316,26 +317,3 @@ class ObjectScanner:
                     raise NotJson(f"the byte {byte:#04x} cannot be there")
         self._depth, self._position = depth, len(data)
         return False
-
-
-def count_levels(text: bytes) -> int:
-    """The objects and arrays within one another in the text of a JSON value.
-
-    >>> count_levels(b'[{"[": 1}, [2]]'), count_levels(b'"["')
-    (2, 0)
-    """
-    deepest = depth = 0
-    for found in _OUTSIDE.finditer(text):
-        byte = text[found.start()]
-        if byte in b"{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"}]":
-            depth -= 1
-    return deepest
-
-
-def skip_space(data: bytes | bytearray) -> int:
-    """How many bytes of white space come first."""
-    found = _SPACE.match(data)
-    return found.end() if found else 0

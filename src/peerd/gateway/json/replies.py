@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from peerd.gateway.json.messages import ErrorCode, RefusedMessage
-from peerd.gateway.json.parser import MAX_DEPTH, count_levels
+from peerd.gateway.json.messages import ErrorCode, JsonMessage, RefusedMessage
+from peerd.gateway.json.parser import MAX_DEPTH, ObjectScanner
 
 NO_WORK_TEXT: Final = "No work to do"
 
@@ -56,19 +56,15 @@ def job_taken(message_id: int | str | None, job_id: int, queue: str, body: bytes
     return b'%b"job_id":%d,"queue":%b,%b%b}\n' % (_id(message_id), job_id, _encode(queue), limit, _job_member(body))
 
 
-def error_reply(code: ErrorCode, problem: str, cmd: str | None = None, message_id: int | str | None = None) -> bytes:
-    r"""The reply to a message that was refused.
+def error_reply(message: JsonMessage | RefusedMessage, code: ErrorCode, problem: str) -> bytes:
+    r"""The reply to a message that is refused.
 
-    >>> error_reply(ErrorCode.NO_WORK, NO_WORK_TEXT, "get_job")
+    >>> from peerd.gateway.json.messages import GetJob
+    >>> error_reply(GetJob(), ErrorCode.NO_WORK, NO_WORK_TEXT)
     b'{"error":"No work to do","code":"no_work","cmd":"get_job"}\n'
     """
-    named = b"" if cmd is None else b',"cmd":%b' % _encode(_writable(cmd))
-    return b'%b"error":%b,"code":"%b"%b}\n' % (_id(message_id), _encode(_writable(problem)), code.value.encode(), named)
-
-
-def refusal(message: RefusedMessage) -> bytes:
-    """The reply to a message that the parser has refused."""
-    return error_reply(message.code, message.problem, message.cmd, message.id)
+    named = b"" if message.cmd is None else b',"cmd":%b' % _encode(_writable(message.cmd))
+    return b'%b"error":%b,"code":"%b"%b}\n' % (_id(message.id), _encode(_writable(problem)), code.value.encode(), named)
 
 
 def _id(message_id: int | str | None) -> bytes:
@@ -95,7 +91,11 @@ def _is_json(body: bytes) -> bool:
         _JSON.decode(body)
     except (msgspec.DecodeError, RecursionError):
         return False
-    return body.count(b"[") + body.count(b"{") < MAX_DEPTH or count_levels(body) < MAX_DEPTH
+    if body.count(b"[") + body.count(b"{") < MAX_DEPTH:
+        return True
+    scanner = ObjectScanner()
+    scanner.find_end(body)
+    return scanner.deepest < MAX_DEPTH
 
 
 def _writable(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A connection that speaks the JSON protocol: its messages are carried out in their order.
+"""A connection that speaks the JSON protocol: its messages are carried out in their order; and what each of them does.
 
 One thing is not in order: a get_job that finds no job and may wait for one is put aside, and the messages behind it go
 on, save further get_jobs. Messages that follow a get_job wait until it is answered or put aside, so that a notify
@@ -13,22 +13,21 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from peerd.domain.task import SPAN_LIMIT
+from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
+from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
 from peerd.gateway.gateway import Gateway
-from peerd.gateway.json import replies
-from peerd.gateway.json.messages import (
-    ErrorCode,
-    GetJob,
-    JsonMessage,
-    Message,
-    RefusedMessage,
-    ShowToken,
-    command_of,
-)
+from peerd.gateway.group_commit import OperationFailed, Written
+from peerd.gateway.json import messages, replies
+from peerd.gateway.json.messages import ErrorCode, GetJob, JsonMessage, Message, RefusedMessage, ShowToken
 from peerd.gateway.json.parser import MessageParser
+from peerd.gateway.operations import HeldCall
+from peerd.gateway.puts import TubeFull
 from peerd.gateway.reply_memory import COMMAND
-from peerd.gateway.session import ClientConnection, MakeReply, Place, Session
+from peerd.gateway.reservation_ends import Ending, ignore
+from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, Unfinished
 from peerd.gateway.waiting import Reservation, ReserveEnd
+from peerd.store.enqueue import Enqueued
+from peerd.store.jobs import outcomes
 
 MAX_WAITING: Final = 100
 """get_jobs of a connection that wait for a job."""
@@ -39,7 +38,6 @@ RESERVE_ENDS: Final = {
         "the time to run of a job that this connection holds ends within a second",
     ),
 }
-Handlers = Mapping[type[JsonMessage], Callable[["JsonSession", Any], None]]
 
 
 class WaitingGetJob:
@@ -56,31 +54,16 @@ class JsonSession(Session):
     """One connection.
 
     Args:
-        handlers: the function of each message but get_job.
         gateway: of the process.
         connection: sends the replies.
     """
 
-    __slots__ = (
-        "_attempting",
-        "_handlers",
-        "_has_input_ended",
-        "_held",
-        "_is_continuing",
-        "_is_waiting",
-        "_loop",
-        "_may_put_aside",
-        "_parser",
-        "_waiting",
-    )
+    always_room = COMMAND
 
-    def __init__(self, handlers: Handlers, gateway: Gateway, connection: ClientConnection) -> None:
+    def __init__(self, gateway: Gateway, connection: ClientConnection) -> None:
         super().__init__(gateway, connection)
-        self._handlers = handlers
         self._parser = MessageParser(gateway.settings.max_job_size)
         self._loop = asyncio.get_running_loop()
-        self._held: Message | RefusedMessage | None = None
-        """A message that waits for the get_jobs before it."""
         self._attempting = 0
         """get_jobs whose first attempt is not over."""
         self._may_put_aside = False
@@ -98,14 +81,11 @@ class JsonSession(Session):
         return self._parser.buffered + (0 if self._held is None else self._parser.last_size)
 
     @property
-    def is_within_line(self) -> bool:
-        """Whether the client has yet to show its token."""
-        return not self.is_authorized
-
-    @property
-    def is_within_body(self) -> bool:
-        """Whether a message has begun that is not whole."""
-        return self.is_authorized and self._parser.is_within_message
+    def unfinished(self) -> Unfinished | None:
+        """A message that has begun and is not whole; a client that has yet to show its token has the time of a line."""
+        if not self.is_authorized:
+            return "line"
+        return "body" if self._parser.is_within_message else None
 
     @property
     def is_answered(self) -> bool:
@@ -138,48 +118,28 @@ class JsonSession(Session):
 
     # ---------------------------------------------------------------- messages and replies
 
-    def execute(self) -> None:
-        """Carry out the messages that may be carried out now."""
-        while not (self._is_ended or self._is_blocked):
-            self.is_behind = self.is_suspended or self.replies.are_too_many
-            if self.is_behind:
-                return
-            message = self._held or self._parser.next_message()
-            if message is None:
-                return
-            if self._attempting and not self._may_follow(message):
-                self._held = message
-                return
-            takes_job = isinstance(message, GetJob)
-            self.command_size = self.gateway.settings.max_job_size if takes_job else self._parser.last_size
-            if self.command_size > COMMAND and not self.account.has_room(self.command_size):
-                self._held, self.is_behind = message, True
-                return
-            self._held = None
-            self._carry_out(message)
+    def _next_command(self) -> Message | RefusedMessage | None:
+        return self._parser.next_message()
 
-    def _carry_out(self, message: Message | RefusedMessage) -> None:
-        if isinstance(message, RefusedMessage):
-            if self.is_authorized or message.code.closes:
-                self._refuse(message.code, message.problem, message.cmd, message.id)
-            else:
-                self._require_token(message.cmd, message.id)
-        elif not (self.is_authorized or isinstance(message, ShowToken)):
-            self._require_token(command_of(message), message.id)
-        elif isinstance(message, GetJob):
-            self._get_job(message)
+    def _must_wait(self, command: Message | RefusedMessage) -> bool:
+        return bool(self._attempting) and not self._may_follow(command)
+
+    def _size_of_job(self, command: Message | RefusedMessage) -> int:
+        return self.gateway.settings.max_job_size if isinstance(command, GetJob) else self._parser.last_size
+
+    def _carry_out(self, command: Message | RefusedMessage) -> None:
+        if isinstance(command, RefusedMessage) and (self.is_authorized or command.code.closes):
+            self.refuse(command, command.code, command.problem)
+        elif not (self.is_authorized or isinstance(command, ShowToken)):
+            self.refuse(command, ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first")
+        elif isinstance(command, GetJob):
+            self._get_job(command)
         else:
-            self._handlers[type(message)](self, message)
+            HANDLERS[type(command)](self, command)
 
-    def _require_token(self, cmd: str | None, message_id: int | str | None) -> None:
-        self._refuse(ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first", cmd, message_id)
-
-    def refuse(self, message: JsonMessage, code: ErrorCode, problem: str) -> None:
+    def refuse(self, message: JsonMessage | RefusedMessage, code: ErrorCode, problem: str) -> None:
         """Reply with an error, which may end the connection."""
-        self._refuse(code, problem, command_of(message), message.id)
-
-    def _refuse(self, code: ErrorCode, problem: str, cmd: str | None, message_id: int | str | None) -> None:
-        self.replies.add(replies.error_reply(code, problem, cmd, message_id))
+        self.replies.add(replies.error_reply(message, code, problem))
         if code.closes:
             self.end()
 
@@ -255,7 +215,158 @@ class JsonSession(Session):
 
 def reply_to_get_job(message: GetJob, result: Reservation | ReserveEnd) -> bytes:
     if isinstance(result, ReserveEnd):
-        return replies.error_reply(*RESERVE_ENDS[result], command_of(message), message.id)
+        return replies.error_reply(message, *RESERVE_ENDS[result])
     job = result.job
     ttr = job.ttr if job.ttr < SPAN_LIMIT else None
     return replies.job_taken(message.id, job.id, job.queue, job.body, ttr)
+
+
+# ---------------------------------------------------------------- what each message does
+
+
+HELD_AS_LONG_AS_ITS_CONNECTION: Final = LARGEST_CLIENT_SECONDS
+"""The TTR of a job that was added without one."""
+DEFAULT_REASON: Final = "no reason given"
+
+
+def add_job(session: JsonSession, message: messages.AddJob) -> None:
+    session.become_producer()
+    if session.gateway.refuses_puts:
+        session.refuse(message, ErrorCode.DRAINING, "this gateway takes no new jobs, because it is about to stop")
+        return
+    size, most = len(bytes(message.job)), session.gateway.settings.max_job_size
+    if size > most:
+        session.refuse(message, ErrorCode.TOO_BIG, f"the job has {size} bytes; at most {most} are taken")
+        return
+    try:
+        job = new_task(message)
+    except InvalidTask as error:
+        session.refuse(message, ErrorCode.INVALID, str(error))
+        return
+    session.put(job, partial(reply_to_add_job, message))
+
+
+def notify(session: JsonSession, message: messages.NotifyDone) -> None:
+    held = find_held(session, message)
+    if held is None:
+        return
+    callback = session.reply_later(partial(reply_to_held, message))
+    if (result := message.result_text) is None:
+        session.gateway.ends.delete(session.client, held.job.id, callback)
+    else:
+        session.gateway.ends.end(session.client, held, outcomes.complete_held, (result,), callback)
+
+
+def touch(session: JsonSession, message: messages.TouchJob) -> None:
+    held = find_held(session, message)
+    if held is None:
+        return
+    callback = session.reply_later(partial(reply_to_held, message))
+    session.gateway.reserving.touch(session.client, held.job.id, callback)
+    if message.progress is not None:
+        report = HeldCall(held.claim, outcomes.report_held, (message.progress, message.note))
+        session.gateway.operations.submit(session.client, report, ignore)
+
+
+def fail(session: JsonSession, message: messages.FailJob) -> None:
+    held = find_held(session, message)
+    if held is not None:
+        callback = session.reply_later(partial(reply_to_held, message))
+        arguments = (message.reason or DEFAULT_REASON, message.retry)
+        session.gateway.ends.end(session.client, held, outcomes.fail_held, arguments, callback)
+
+
+def release(session: JsonSession, message: messages.ReleaseJob) -> None:
+    held = find_held(session, message)
+    if held is not None:
+        callback = session.reply_later(partial(reply_to_held, message))
+        session.gateway.ends.release(session.client, held.job.id, callback, delay=message.delay or 0)
+
+
+def auth(session: JsonSession, message: messages.ShowToken) -> None:
+    if session.gateway.is_token(message.token.encode()):
+        session.authorize()
+        session.replies.add(replies.confirmation(message.id))
+    else:
+        session.refuse(message, ErrorCode.UNAUTHORIZED, "the token is wrong")
+
+
+HANDLERS: Final[Mapping[type, Callable[[JsonSession, Any], None]]] = {
+    messages.AddJob: add_job,
+    messages.NotifyDone: notify,
+    messages.TouchJob: touch,
+    messages.FailJob: fail,
+    messages.ReleaseJob: release,
+    messages.ShowToken: auth,
+}
+"""The function of each message but get_job."""
+
+
+def new_task(message: messages.AddJob) -> NewTask:
+    """The task of an add_job. Raises InvalidTask."""
+    return NewTask(
+        queue=messages.DEFAULT_QUEUE if message.queue is None else message.queue,
+        name=message.name or "",
+        body=bytes(message.job).decode(),
+        priority=DEFAULT_PRIORITY if message.priority is None else message.priority,
+        max_attempts=message.max_attempts,
+        unique_key=message.unique,
+        unique_for=message.unique_for or "unfinished",
+        ttr=message.ttr or HELD_AS_LONG_AS_ITS_CONNECTION,
+        delay=message.delay or 0,
+    )
+
+
+def find_held(session: JsonSession, message: messages.HeldJobMessage) -> Reservation | None:
+    """The reservation that a message is about; without one, the message is refused."""
+    held = session.client.reservations
+    if message.job_id is None and len(held) > 1:
+        named = ", ".join(str(job_id) for job_id in list(held)[:5])
+        session.refuse(message, ErrorCode.WHICH_JOB, f"this connection holds {len(held)} jobs ({named}); give job_id")
+        return None
+    job_id = next(iter(held), None) if message.job_id is None else message.job_id
+    found = None if job_id is None else held.get(job_id)
+    if found is None:
+        session.refuse(message, ErrorCode.NOT_HELD, not_held_problem(job_id))
+    return found
+
+
+def not_held_problem(job_id: int | None) -> str:
+    """The text of the error `not_held`."""
+    return "this connection holds no job" if job_id is None else f"this connection does not hold the job {job_id}"
+
+
+def reply_to_add_job(message: messages.AddJob, result: int | Enqueued | TubeFull | OperationFailed) -> bytes:
+    match result:
+        case OperationFailed():
+            return reply_to_failure(message, result)
+        case TubeFull():
+            problem = "the queue has as many jobs as it may have"
+            return replies.error_reply(message, ErrorCode.QUEUE_FULL, problem)
+        case Enqueued():
+            return replies.job_added(message.id, result.id, created=result.created)
+    return replies.job_added(message.id, result, created=True)
+
+
+def reply_to_held(message: messages.HeldJobMessage, result: Written | Ending | outcomes.RecordedFailure) -> bytes:
+    """The reply to a message about a held job; the result says whether the row was found as the holder left it."""
+    if isinstance(result, OperationFailed):
+        return reply_to_failure(message, result)
+    if result is False or result is Ending.NOT_FOUND:
+        problem = not_held_problem(message.job_id)
+        return replies.error_reply(message, ErrorCode.NOT_HELD, problem)
+    return replies.confirmation(message.id)
+
+
+def reply_to_failure(message: messages.JsonMessage, failed: OperationFailed) -> bytes:
+    """The reply to a message that the database has refused, or whose answer was lost."""
+    if isinstance(failed.error, InvalidTask):
+        return replies.error_reply(message, ErrorCode.INVALID, str(failed.error))
+    match failed.error:
+        case DatabaseUnavailable():
+            problem = "the database did not answer; try again"
+        case RowLocked():
+            problem = "another transaction has locked the row; try again"
+        case _:
+            problem = "the database has refused it; see the log"
+    return replies.error_reply(message, ErrorCode.UNAVAILABLE, problem)
