@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
@@ -34,11 +33,7 @@ LATEST_BYTES: Final = 192 * 1024
 
 
 class KeptLine(NamedTuple):
-    """A line of an attempt.
-
-    ``at`` is monotonic seconds, ``fields`` JSON; ``size`` is its bytes, as the limits count them: of texts that are not
-    ASCII, about as many.
-    """
+    """A line of an attempt; ``at`` is monotonic seconds, ``fields`` JSON."""
 
     sequence: int
     at: float
@@ -46,7 +41,11 @@ class KeptLine(NamedTuple):
     logger: str
     message: str
     fields: str | None
-    size: int
+
+    @property
+    def size(self) -> int:
+        """Its bytes, as the limits count them: of texts that are not ASCII, about as many."""
+        return len(self.message) + len(self.logger) + len(self.fields or "")
 
 
 class KeptLines:
@@ -54,96 +53,75 @@ class KeptLines:
 
     >>> lines = KeptLines()
     >>> for number in range(1500):
-    ...     _ = lines.add(0.0, "info", "app", f"line {number}", None)
+    ...     _ = lines.add(KeptLine(0, 0.0, "info", "app", f"line {number}", None))
     >>> waiting, superseded = lines.take(2000)
     >>> len(waiting), waiting[199].message, waiting[200].message, superseded
     (1000, 'line 199', 'line 700', None)
-    >>> _ = lines.add(0.0, "info", "app", "one more", None)
+    >>> _ = lines.add(KeptLine(0, 0.0, "info", "app", "one more", None))
     >>> lines.take(2000)[1]
     (700, 700)
     """
 
-    __slots__ = ("_first", "_first_bytes", "_latest", "_next")
+    __slots__ = ("_first", "_first_bytes", "_kept", "_latest", "_latest_bytes", "_next", "_superseded")
 
     def __init__(self) -> None:
         self._next = 0
         self._first: list[KeptLine] = []
         """Those of the first lines that were not taken yet."""
         self._first_bytes = 0
-        self._latest: LatestLines | None = None
-        """Those after the first ones, once there are enough of these: most attempts log a few lines."""
+        self._latest: list[KeptLine] = []
+        """Those of the lines after the first ones that were not taken yet."""
+        self._kept: list[tuple[int, int]] = []
+        """Number and size of all lines after the first ones, taken or not."""
+        self._latest_bytes = 0
+        self._superseded: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         """How many lines wait to be taken."""
-        return len(self._first) + (0 if self._latest is None else len(self._latest.waiting))
+        return len(self._first) + len(self._latest)
 
-    def skip(self, lines: int) -> None:
-        """Count lines that were dropped before they came here."""
-        self._next += lines
+    def add(self, line: KeptLine, skipped: int = 0) -> tuple[KeptLine, int]:
+        """Add a line, before which so many were dropped.
 
-    def add(self, at: float, level: str, logger: str, message: str, fields: str | None) -> tuple[KeptLine, int]:
-        """Add a line; returns it, and by how many bytes those that wait have grown, which may be negative."""
-        number = self._next
-        self._next = number + 1
-        size = len(message) + len(logger) + (0 if fields is None else len(fields))
-        line = KeptLine(number, at, level, logger, message, fields, size)
-        if self._latest is None:
-            if number < FIRST_LINES and self._first_bytes + size <= FIRST_BYTES:
-                self._first.append(line)
-                self._first_bytes += size
-                return line, size
-            self._latest = LatestLines()
-        return line, self._latest.add(line)
+        Returns it with its number, and by how many bytes those that wait have grown, which may be negative.
+        """
+        line = KeptLine(self._next + skipped, *line[1:])
+        self._next = line.sequence + 1
+        size = line.size
+        if not self._kept and line.sequence < FIRST_LINES and self._first_bytes + size <= FIRST_BYTES:
+            self._first.append(line)
+            self._first_bytes += size
+            return line, size
+        self._latest.append(line)
+        self._kept.append((line.sequence, size))
+        self._latest_bytes += size
+        return line, size - self._drop_beyond_limits()
 
     def drop_oldest(self) -> int:
         """Drop the oldest line that waits to be taken; returns its bytes."""
-        if self._first:
-            return self._first.pop(0).size
-        assert self._latest is not None
-        return self._latest.waiting.popleft().size
+        return (self._first or self._latest).pop(0).size
 
     def take(self, most: int) -> tuple[list[KeptLine], tuple[int, int] | None]:
-        """Take up to so many lines, in their order, and the numbers of lines taken before that are superseded."""
+        """Take up to so many lines, in their order.
+
+        Returns them, and the first and the last number of those that were taken before and are not among the latest any
+        more; each once.
+        """
         taken, self._first = self._first[:most], self._first[most:]
-        if self._latest is None:
-            return taken, None
-        waiting = self._latest.waiting
-        taken += [waiting.popleft() for _ in range(min(most - len(taken), len(waiting)))]
-        return taken, self._latest.take_superseded()
-
-
-class LatestLines:
-    """The lines of one attempt after its first ones; when they are too many, the oldest of them are dropped."""
-
-    __slots__ = ("_bytes", "_kept", "_superseded", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: deque[KeptLine] = deque()
-        """Those that were not taken yet."""
-        self._kept: deque[tuple[int, int]] = deque()
-        """Number and size of all of them, taken or not."""
-        self._bytes = 0
-        self._superseded: tuple[int, int] | None = None
-
-    def add(self, line: KeptLine) -> int:
-        """Add a line; returns by how many bytes those that wait have grown."""
-        self.waiting.append(line)
-        self._kept.append((line.sequence, line.size))
-        self._bytes += line.size
-        return line.size - self._drop_beyond_limits()
-
-    def take_superseded(self) -> tuple[int, int] | None:
-        """The numbers of lines, taken before, that are not among the latest any more; each once."""
+        rest = most - len(taken)
+        taken += self._latest[:rest]
+        del self._latest[:rest]
         superseded, self._superseded = self._superseded, None
-        return superseded
+        return taken, superseded
 
     def _drop_beyond_limits(self) -> int:
+        """Drop the oldest of the latest lines while they are too many; returns the bytes of those that waited."""
         freed = 0
-        while len(self._kept) > LATEST_LINES or self._bytes > LATEST_BYTES:
-            number, size = self._kept.popleft()
-            self._bytes -= size
-            if self.waiting and self.waiting[0].sequence == number:
-                self.waiting.popleft()
+        while len(self._kept) > LATEST_LINES or self._latest_bytes > LATEST_BYTES:
+            number, size = self._kept.pop(0)
+            self._latest_bytes -= size
+            if self._latest and self._latest[0].sequence == number:
+                self._latest.pop(0)
                 freed += size
             else:  # it was taken, or dropped
                 first = number if self._superseded is None else self._superseded[0]
@@ -185,7 +163,7 @@ class AttemptLog:
             the clock of the machine is set meanwhile.
     """
 
-    __slots__ = ("_claimed_at", "_lines", "_parts", "kept", "task")
+    __slots__ = ("_claimed_at", "_lines", "_parts", "_received", "kept", "task")
 
     def __init__(self, lines: LineCollector, task: Task, claimed_at: float) -> None:
         self.task = task
@@ -194,6 +172,7 @@ class AttemptLog:
         self._lines = lines
         self._claimed_at = claimed_at
         self._parts: dict[str, str] | None = None
+        self._received = 0
 
     @property
     def least(self) -> int:
@@ -209,11 +188,12 @@ class AttemptLog:
         """Add a line, from any thread; what is too long is cut."""
         encoded = encode_fields(fields) if fields else None
         at, named = time.monotonic(), bounded_text(logger[:LOGGER_LIMIT])
-        self._lines.add(self, at, level, named, bounded_text(message), encoded)
+        self._lines.add(self, KeptLine(0, at, level, named, bounded_text(message), encoded))
 
-    def add_received(self, line: KeptLine, skipped: int) -> None:
-        """Add a line of the process of a handler, before which it has dropped so many."""
-        self._lines.add(self, line.at, line.level, line.logger, line.message, line.fields, skipped=skipped)
+    def add_received(self, line: KeptLine) -> None:
+        """Add the next line of the process of a handler; its number says how many were dropped there before it."""
+        skipped, self._received = line.sequence - self._received, line.sequence + 1
+        self._lines.add(self, line, skipped)
 
     def print(self, stream: str, level: str, text: str) -> None:
         """Add the lines that are complete with a text that was written to a stream, and keep the begin of the next.
@@ -244,7 +224,7 @@ class AttemptLog:
         task, claimed_at = self.task, self._claimed_at
         task_id, lease, attempt = task.id, task.lease, task.attempts + 1
         began = task.worker_started_at
-        for number, since, level, logger, message, fields, _ in lines:
+        for number, since, level, logger, message, fields in lines:
             at = datetime.now(UTC) if began is None else began + timedelta(seconds=since - claimed_at)
             yield LoggedLine(task_id, lease, number, attempt, at, level, logger, message, fields)
 
@@ -254,8 +234,6 @@ class TakenLines(NamedTuple):
 
     log: AttemptLog
     lines: list[KeptLine]
-    size: int
-    """Of the lines, in bytes."""
     superseded: tuple[int, int] | None
 
 
@@ -290,24 +268,12 @@ class LineCollector:
         with self.lock:
             return sum(len(log.kept) for log in self._waiting.values() if log.kept is not None)
 
-    def add(
-        self,
-        log: AttemptLog,
-        at: float,
-        level: str,
-        logger: str,
-        message: str,
-        fields: str | None,
-        *,
-        skipped: int = 0,
-    ) -> None:
+    def add(self, log: AttemptLog, line: KeptLine, skipped: int = 0) -> None:
         """Add a line of an attempt, before which so many were dropped."""
         with self.lock:
             if log.kept is None:
                 log.kept = KeptLines()
-            kept = log.kept
-            kept.skip(skipped)
-            line, growth = kept.add(at, level, logger, message, fields)
+            line, growth = log.kept.add(line, skipped)
             if self._copy is not None:
                 self._copy(*log.to_rows([line]))
             self._bytes += growth
@@ -335,7 +301,7 @@ class LineCollector:
                 task = taken.log.task
                 batch.superseded.append(LineRange(task.id, task.lease, *taken.superseded))
             batch.lines.extend(taken.log.to_rows(taken.lines))
-            size += taken.size
+            size += sum([line.size for line in taken.lines])
         return batch
 
     def take_of_an_attempt(self, most: int) -> TakenLines | None:
@@ -346,11 +312,10 @@ class LineCollector:
             key, log = next(iter(self._waiting.items()))
             assert log.kept is not None
             lines, superseded = log.kept.take(most)
-            size = sum([line.size for line in lines])
-            self._bytes -= size
+            self._bytes -= sum([line.size for line in lines])
             if not len(log.kept):
                 del self._waiting[key]
-        return TakenLines(log, lines, size, superseded)
+        return TakenLines(log, lines, superseded)
 
     def _drop_oldest(self) -> None:
         key, log = next(iter(self._waiting.items()))

@@ -328,52 +328,46 @@ class PrefetchEstimate:
 # ---------------------------------------------------------------- the stacks of attempts
 
 
-class StackReporter:
-    """Reads the stacks of the attempts of a process. Made on the thread of its event loop, used from others.
+def stack_reporter(slots: ExecutorSlots, slot: str, pid: int) -> Callable[[Any], object]:
+    """What answers the agent's request for the stack of a task, also while the event loop is blocked.
+
+    Made on the thread of the event loop, and called on others. The answer is JSON. The call raises LookupError if the
+    task does not run here, or its own process does not answer.
 
     Args:
         slots: in which the attempts run.
         slot: of the process.
         pid: of the process.
     """
+    loop_thread = threading.get_ident()
 
-    def __init__(self, slots: ExecutorSlots, slot: str, pid: int) -> None:
-        self._slots = slots
-        self._slot = slot
-        self._pid = pid
-        self._loop_thread = threading.get_ident()
-
-    def answer(self, data: Any) -> object:
-        """The stack of the task of a request, as JSON.
-
-        Raises:
-            LookupError: it does not run here, or its own process does not answer.
-        """
+    def answer(data: Any) -> object:
         task_id = data["task"]
-        attempt = self._slots.find_running(task_id)
+        attempt = slots.find_running(task_id)
         if attempt is None or attempt.asyncio_task is None:
-            raise LookupError(f"task {task_id} does not run in {self._slot} any more, or waits there for a free slot")
+            raise LookupError(f"task {task_id} does not run in {slot} any more, or waits there for a free slot")
         remote = remote_stacks_of(attempt.asyncio_task)
-        calls = self._calls_here(attempt) if remote is None else remote.read()
+        calls = _calls_here(attempt.asyncio_task, loop_thread) if remote is None else remote.read()
         kept, is_cut = bounded(calls)
         found = StackAnswer(
-            pid=self._pid if remote is None else remote.pid,
-            slot=self._slot,
+            pid=pid if remote is None else remote.pid,
+            slot=slot,
             since=attempt.task.worker_started_at,
             calls=kept,
             is_cut=is_cut,
         )
         return msgspec.to_builtins(found)
 
-    def _calls_here(self, attempt: ActiveAttempt) -> Iterator[CallStack]:
-        """Of a plain function its thread; of a coroutine its awaits, then the event loop if that is busy."""
-        task = attempt.asyncio_task
-        assert task is not None
-        thread = thread_started_by(task)
-        stack = None if thread is None else stack_of_thread("thread", thread.ident)
-        if stack is not None:
-            yield stack
-            return
-        yield from (call for call in stacks_of_task(task, "coroutine") if call.frames)
-        if not is_idle_loop(self._loop_thread) and (busy := stack_of_thread("event loop", self._loop_thread)):
-            yield busy
+    return answer
+
+
+def _calls_here(task: asyncio.Task[None], loop_thread: int) -> Iterator[CallStack]:
+    """Of a plain function its thread; of a coroutine its awaits, then the event loop if that is busy."""
+    thread = thread_started_by(task)
+    stack = None if thread is None else stack_of_thread("thread", thread.ident)
+    if stack is not None:
+        yield stack
+        return
+    yield from (call for call in stacks_of_task(task, "coroutine") if call.frames)
+    if not is_idle_loop(loop_thread) and (busy := stack_of_thread("event loop", loop_thread)):
+        yield busy

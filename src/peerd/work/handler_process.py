@@ -48,14 +48,13 @@ class LineSender:
     """Sends the lines of the handler to its worker, from a thread, at most every `SEND_EVERY`.
 
     A handler that logs faster than the lines can be kept is not slowed down by the pipe: what is beyond the limits of
-    an attempt is dropped here. `send` gets lines, and how many were dropped before each of them.
+    an attempt is dropped here; the numbers of the lines that `send` gets say how many.
     """
 
-    def __init__(self, task: Task, least_level: str, send: Callable[[list[KeptLine], list[int]], None]) -> None:
+    def __init__(self, task: Task, least_level: str, send: Callable[[list[KeptLine]], None]) -> None:
         self._send = send
         self._signals: SimpleQueue[bool] = SimpleQueue()  # reentrant, as its put may be called by a signal handler
         self._collector = LineCollector(least_level, lambda _: self._signals.put(True))
-        self._next = 0
         self.log = AttemptLog(self._collector, task, time.monotonic())
         current_attempt.set(self.log)
         self._thread = threading.Thread(target=self._run, name="peerd-log-lines", daemon=True)
@@ -76,11 +75,7 @@ class LineSender:
                     is_running = self._signals.get(timeout=SEND_EVERY)
             while taken := self._collector.take_of_an_attempt(LINES_OF_A_MESSAGE):
                 with suppress(BrokenPipeError):  # the worker is gone, and this process will be
-                    self._send(taken.lines, [self._skipped_before(line) for line in taken.lines])
-
-    def _skipped_before(self, line: KeptLine) -> int:
-        skipped, self._next = line.sequence - self._next, line.sequence + 1
-        return skipped
+                    self._send(taken.lines)
 
 
 # ---------------------------------------------------------------- handler process
@@ -112,10 +107,9 @@ class HandlerProgress(msgspec.Struct, tag="progress"):
 
 
 class HandlerLines(msgspec.Struct, tag="lines"):
-    """The handler logged lines; `skipped` is how many were dropped before each of them."""
+    """The handler logged lines."""
 
     lines: list[KeptLine]
-    skipped: list[int]
 
 
 class HandlerReturned(msgspec.Struct, tag="returned"):
@@ -284,10 +278,9 @@ async def _receive_messages(process: HandlerProcess, ctx: Context) -> HandlerRet
         match answer:
             case HandlerProgress(fraction, note):
                 ctx.report(TaskProgress(fraction, note))
-            case HandlerLines(lines, skipped):
-                if ctx.attempt_log is not None:
-                    for line, number in zip(lines, skipped, strict=True):
-                        ctx.attempt_log.add_received(line, number)
+            case HandlerLines(lines) if ctx.attempt_log is not None:
+                for line in lines:
+                    ctx.attempt_log.add_received(line)
             case HandlerReturned():
                 return answer
             case HandlerRaised():
@@ -313,9 +306,7 @@ def main() -> None:
     own = os.getpid()
     sender = None
     if request.log_level is not None:
-        sender = LineSender(
-            request.task, request.log_level, lambda lines, skipped: _send(descriptor, HandlerLines(lines, skipped))
-        )
+        sender = LineSender(request.task, request.log_level, lambda lines: _send(descriptor, HandlerLines(lines)))
         OutputCapture("debug").install()
     run = _run if request.trace_context is None else _run_traced
     answer = run(request, descriptor, sender)

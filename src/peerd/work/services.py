@@ -20,10 +20,10 @@ from peerd.store.nodes.known_handlers import encode_handlers
 from peerd.store.nodes.processes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer
 from peerd.work.attempt_log import LineCollector
-from peerd.work.executor_slots import StackReporter
+from peerd.work.executor_slots import stack_reporter
 from peerd.work.line_writer import LineWriter
 from peerd.work.statistics_writer import StatisticsWriter
-from peerd.work.task_runner import Runner, runner_samples
+from peerd.work.task_runner import Runner
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import BaseWorker, Worker
 
@@ -155,10 +155,10 @@ class TaskService(WorkerService[TaskWorker]):
         if link.run_directory is not None:
             self._polling.rings.open(link.run_directory)
         link.report_in_flight(lambda: runner.in_flight)
-        link.on_urgent_request(STACK_ACTION, StackReporter(runner.executor_slots, link.slot, link.pid).answer)
+        link.on_urgent_request(STACK_ACTION, stack_reporter(runner.executor_slots, link.slot, link.pid))
         if self._statistics is not None:
             self._start_statistics(self._statistics, claimer)
-        shell.process.metrics.add_source(lambda: runner_samples(link.kind, runner))
+        shell.process.metrics.add_source(lambda: runner.samples(link.kind))
 
     async def run(self) -> None:
         """Run tasks once the node is ready."""

@@ -131,16 +131,6 @@ class Runner:
         return len(self.executor_slots) + len(self._outcomes)
 
     @property
-    def slot_count(self) -> int:
-        """Tasks that may run at once."""
-        return self._worker.settings.count
-
-    @property
-    def unwritten_count(self) -> int:
-        """Ended attempts whose outcome is not committed yet."""
-        return len(self._outcomes)
-
-    @property
     def is_drained(self) -> bool:
         """Whether, after `quiet`, all attempts have ended and all outcomes are written."""
         return self._quiet.is_set() and self._claiming_stopped.is_set() and not len(self._active_claims)
@@ -267,10 +257,9 @@ class Runner:
             async with asyncio.timeout(seconds):
                 await self._wake_up.wait()
 
-
-def runner_samples(kind: str, runner: Runner) -> Iterable[Sample]:
-    """The samples of one runner, of a process of this kind."""
-    busy = len(runner.executor_slots.running())
-    yield Sample("peerd_slots", (kind, "busy"), busy)
-    yield Sample("peerd_slots", (kind, "free"), max(runner.slot_count - busy, 0))
-    yield Sample("peerd_unwritten_outcomes", (kind,), runner.unwritten_count)
+    def samples(self, kind: str) -> Iterable[Sample]:
+        """Executor slots and outcomes, for the metrics of a process of this kind."""
+        busy = len(self.executor_slots.running())
+        yield Sample("peerd_slots", (kind, "busy"), busy)
+        yield Sample("peerd_slots", (kind, "free"), max(self._worker.settings.count - busy, 0))
+        yield Sample("peerd_unwritten_outcomes", (kind,), len(self._outcomes))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import cached_property
 from typing import Any, cast
 
@@ -20,42 +20,6 @@ from peerd.work.context import Context
 from peerd.work.handler_process import HandlerProcessError, call_in_process
 from peerd.work.handlers import Handler, Queue
 from peerd.work.worker import BaseWorker
-
-
-class HandlerAdapter:
-    """User code for one task, of any kind of declaration.
-
-    Attributes:
-        timeout: seconds that it may run, where it has a limit of its own.
-        is_cancellable: whether it ends when it is cancelled; a thread does not.
-        has_hooks: whether `before` or `after` does anything.
-    """
-
-    __slots__ = ()
-    timeout: float | None = None
-    is_cancellable: bool = True
-    has_hooks: bool = False
-
-    def prepare(self, ctx: Context) -> None:
-        """Check the task before anything else is called; raises what makes it unfit."""
-
-    def run(self, ctx: Context) -> Awaitable[object]:
-        """Run the handler; the value that it returns."""
-        raise NotImplementedError
-
-    def retries(self, error: Exception) -> bool:
-        """Whether another attempt may follow this exception."""
-        return True
-
-    def delay(self, ctx: Context) -> float:
-        """Seconds until the next attempt, this one having failed."""
-        return 0.0
-
-    async def before(self, ctx: Context) -> None:
-        """Call the hooks before an attempt."""
-
-    async def after(self, ctx: Context, outcome: Outcome) -> None:
-        """Call the hooks after an attempt."""
 
 
 class TaskWorker(BaseWorker):
@@ -111,8 +75,8 @@ class TaskWorker(BaseWorker):
         return self._raw_task_adapter
 
     @cached_property
-    def _raw_task_adapter(self) -> RawTaskAdapter:
-        return RawTaskAdapter(self)
+    def _raw_task_adapter(self) -> HandlerAdapter:
+        return HandlerAdapter(self)
 
     def attempts_by_handler(self) -> dict[HandlerKey, int]:
         """max_attempts of handlers that have their own."""
@@ -123,8 +87,18 @@ class TaskWorker(BaseWorker):
         return dict.fromkeys(self.settings.queues)
 
 
-class RawTaskAdapter(HandlerAdapter):
-    """Adapts `TaskWorker.handle_task`, for any task."""
+class HandlerAdapter:
+    """User code for one task: `TaskWorker.handle_task`, or what a subclass of this makes of a declared handler.
+
+    Attributes:
+        timeout: seconds that it may run, where it has a limit of its own.
+        is_cancellable: whether it ends when it is cancelled; a thread does not.
+        has_hooks: whether `before` or `after` does anything.
+    """
+
+    timeout: float | None = None
+    is_cancellable: bool = True
+    has_hooks: bool = False
 
     def __init__(self, worker: TaskWorker) -> None:
         self._worker = worker
@@ -134,7 +108,11 @@ class RawTaskAdapter(HandlerAdapter):
             getattr(getattr(worker, hook), "__func__", None) is not getattr(TaskWorker, hook) for hook in hooks
         )
 
+    def prepare(self, ctx: Context) -> None:
+        """Check the task before anything else is called; raises what makes it unfit."""
+
     async def run(self, ctx: Context) -> object:
+        """Run the handler; the value that it returns."""
         worker = self._worker
         worker.contexts[ctx.task.id] = ctx
         try:
@@ -144,13 +122,20 @@ class RawTaskAdapter(HandlerAdapter):
         finally:
             worker.contexts.pop(ctx.task.id, None)
 
+    def retries(self, error: Exception) -> bool:
+        """Whether another attempt may follow this exception."""
+        return True
+
     def delay(self, ctx: Context) -> float:
+        """Seconds until the next attempt, this one having failed."""
         return self._worker.delay(with_counted_attempt(ctx.task))
 
     async def before(self, ctx: Context) -> None:
+        """Call the hooks before an attempt."""
         await self._worker.before_attempt(ctx)
 
     async def after(self, ctx: Context, outcome: Outcome) -> None:
+        """Call the hooks after an attempt."""
         await self._worker.after_attempt(ctx, outcome)
 
 
@@ -216,12 +201,12 @@ class DeclaredHandlerAdapter(HandlerAdapter):
         for hook in self._queue.before:
             await call_hook(hook, ctx)
 
-    def run(self, ctx: Context) -> Awaitable[object]:
+    def run(self, ctx: Context) -> Coroutine[Any, Any, object]:
         handler, values = self._handler, self._values
         args = (ctx,) if handler.arguments.takes_context else ()
         match handler.kind:
             case "coroutine":
-                called: Awaitable[object] = handler.function(*args, **values)
+                called: Coroutine[Any, Any, object] = handler.function(*args, **values)
                 return called
             case "thread":
                 name = f"{handler.name}-{ctx.task.id}"
@@ -257,9 +242,6 @@ class MissingHandlerAdapter(HandlerAdapter):
 
     def prepare(self, ctx: Context) -> None:
         raise UnsupportedTask(self._error)
-
-    def retries(self, error: Exception) -> bool:
-        return False
 
 
 async def call_hook(hook: Callable[..., Awaitable[None] | None], *args: Any) -> None:
