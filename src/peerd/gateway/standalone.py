@@ -40,9 +40,9 @@ from peerd.gateway.server import GatewayServer
 from peerd.gateway.standalone_start import PROGRAM, Flags, ProgramExit
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store import jobs
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
+from peerd.store.jobs.holding import release_all
 from peerd.store.nodes import nodes, processes
 from peerd.store.schema.migrate import require_current_schema
 
@@ -333,7 +333,7 @@ class OwnNode:
             version=__version__,
         )
         assert node_id is not None
-        jobs.release_all(connection, node_id)
+        release_all(connection, node_id)
         processes.end_earlier_processes(connection, node_id, self._incarnation)
         self._process_id = processes.register_process(
             connection,

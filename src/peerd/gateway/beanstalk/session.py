@@ -31,8 +31,8 @@ from peerd.gateway.reservation_ends import Ending
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, Unfinished
 from peerd.gateway.tubes import DEFAULT_TUBE
 from peerd.gateway.waiting import Reservation, ReserveEnd
-from peerd.store import jobs
 from peerd.store.enqueue import Enqueued
+from peerd.store.jobs import statistics
 
 RESERVES: Final = frozenset({"reserve", "reserve-with-timeout"})
 """Commands that may follow a reserve before it is answered."""
@@ -286,22 +286,22 @@ def ignore(session: BeanstalkSession, tube: str) -> None:
 def peek(session: BeanstalkSession, job_id: int) -> None:
     """Return a job by its id, without reserving it."""
     if is_possible(session, job_id):
-        session.query(reply_to_peek, jobs.peek, job_id)
+        session.query(reply_to_peek, statistics.peek, job_id)
 
 
 def peek_ready(session: BeanstalkSession) -> None:
     """Return the job of the used tube that would be reserved next."""
-    session.query(reply_to_peek, jobs.peek_ready, session.used)
+    session.query(reply_to_peek, statistics.peek_ready, session.used)
 
 
 def peek_delayed(session: BeanstalkSession) -> None:
     """Return the delayed job of the used tube whose delay ends first."""
-    session.query(reply_to_peek, jobs.peek_delayed, session.used)
+    session.query(reply_to_peek, statistics.peek_delayed, session.used)
 
 
 def peek_buried(session: BeanstalkSession) -> None:
     """Return the job of the used tube that was buried first."""
-    session.query(reply_to_peek, jobs.peek_buried, session.used)
+    session.query(reply_to_peek, statistics.peek_buried, session.used)
 
 
 def kick(session: BeanstalkSession, bound: int) -> None:
@@ -318,7 +318,7 @@ def kick_job(session: BeanstalkSession, job_id: int) -> None:
 def stats_job(session: BeanstalkSession, job_id: int) -> None:
     """Return the statistics of a job."""
     if is_possible(session, job_id):
-        session.query(reply_to_stats_job, jobs.job_statistics, job_id)
+        session.query(reply_to_stats_job, statistics.job_statistics, job_id)
 
 
 def stats_tube(session: BeanstalkSession, tube: str) -> None:
@@ -335,7 +335,7 @@ def stats(session: BeanstalkSession) -> None:
 
 def list_tubes(session: BeanstalkSession) -> None:
     """Return the names of all tubes."""
-    session.query_before_others(partial(reply_to_list_tubes, session), jobs.tubes_with_jobs)
+    session.query_before_others(partial(reply_to_list_tubes, session), statistics.tubes_with_jobs)
 
 
 def list_tube_used(session: BeanstalkSession) -> None:

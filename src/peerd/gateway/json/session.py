@@ -27,7 +27,7 @@ from peerd.gateway.reservation_ends import Ending, ignore
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, Unfinished
 from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store.enqueue import Enqueued
-from peerd.store.jobs import outcomes
+from peerd.store.jobs import holding
 
 MAX_WAITING: Final = 100
 """get_jobs of a connection that wait for a job."""
@@ -254,7 +254,7 @@ def notify(session: JsonSession, message: messages.NotifyDone) -> None:
     if (result := message.result_text) is None:
         session.gateway.ends.delete(session.client, held.job.id, callback)
     else:
-        session.gateway.ends.end(session.client, held, outcomes.complete_held, (result,), callback)
+        session.gateway.ends.end(session.client, held, holding.complete_held, (result,), callback)
 
 
 def touch(session: JsonSession, message: messages.TouchJob) -> None:
@@ -264,7 +264,7 @@ def touch(session: JsonSession, message: messages.TouchJob) -> None:
     callback = session.reply_later(partial(reply_to_held, message))
     session.gateway.reserving.touch(session.client, held.job.id, callback)
     if message.progress is not None:
-        report = HeldCall(held.claim, outcomes.report_held, (message.progress, message.note))
+        report = HeldCall(held.claim, holding.report_held, (message.progress, message.note))
         session.gateway.operations.submit(session.client, report, ignore)
 
 
@@ -273,7 +273,7 @@ def fail(session: JsonSession, message: messages.FailJob) -> None:
     if held is not None:
         callback = session.reply_later(partial(reply_to_held, message))
         arguments = (message.reason or DEFAULT_REASON, message.retry)
-        session.gateway.ends.end(session.client, held, outcomes.fail_held, arguments, callback)
+        session.gateway.ends.end(session.client, held, holding.fail_held, arguments, callback)
 
 
 def release(session: JsonSession, message: messages.ReleaseJob) -> None:
@@ -348,7 +348,7 @@ def reply_to_add_job(message: messages.AddJob, result: int | Enqueued | TubeFull
     return replies.job_added(message.id, result, created=True)
 
 
-def reply_to_held(message: messages.HeldJobMessage, result: Written | Ending | outcomes.RecordedFailure) -> bytes:
+def reply_to_held(message: messages.HeldJobMessage, result: Written | Ending | holding.RecordedFailure) -> bytes:
     """The reply to a message about a held job; the result says whether the row was found as the holder left it."""
     if isinstance(result, OperationFailed):
         return reply_to_failure(message, result)
