@@ -51,7 +51,7 @@ class LimitedPolling:
     """When to make a limited claim: which queue, whether before plain claims, and when to retry one without a task.
 
     Tasks that have a limit key or are in a limited queue are claimed apart from all others
-    (`peerd.store.limits.turns`). A backlog check says which queues have such tasks, and of what priority. It is
+    (`peerd.store.take.turns`). A backlog check says which queues have such tasks, and of what priority. It is
     made when there is nothing else to claim, and now and then while there is; so a process whose queues have neither
     keys nor limits has one statement more in many. Checking before every claim would need no state here, and a
     statement each.
