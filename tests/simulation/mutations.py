@@ -25,7 +25,7 @@ from peerd.gateway.group_commit import OperationFailed
 from peerd.gateway.operations import DeleteHeld
 from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
 from peerd.gateway.waiting import QueueClient, Reservation
-from peerd.manager.rescue_guard import RescueGuard
+from peerd.manager.service import RescueGuard
 from peerd.store import chore_batches, outcomes, rescue
 from peerd.store.jobs import holding, reserving
 from peerd.store.limits import UNLIMITED, LimitCapacity

@@ -16,7 +16,7 @@ from peerd.agent import alert_recorder as module
 from peerd.agent.alert_recorder import AlertRecorder, ReportBuffer
 from peerd.agent.components import ComponentSupervisor
 from peerd.domain.alert import CONDITIONS, MAX_GATHERED, OF_STORAGE, Alert, AlertReport, reports_of
-from peerd.manager.queue_sampler import QUIET_EVERY, REPEAT_EVERY
+from peerd.manager.samplers import QUIET_EVERY, REPEAT_EVERY
 from peerd.manager.service import PINNED_REPORT_INTERVAL
 from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.events import (

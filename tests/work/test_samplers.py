@@ -11,9 +11,15 @@ import sqlalchemy as sa
 
 from peerd.config.settings import StatisticsSettings
 from peerd.domain.alert import AlertReport
-from peerd.manager.queue_sampler import EXAMINE_EVERY, QUIET_EVERY, REPEAT_EVERY, QueueSampler
-from peerd.manager.storage_sampler import CONFIRM_AFTER, SAMPLE_EVERY, StorageSampler
-from peerd.manager.storage_sampler import REPEAT_EVERY as REPEAT_STORAGE_EVERY
+from peerd.manager.samplers import (
+    CONFIRM_AFTER,
+    EXAMINE_EVERY,
+    QUIET_EVERY,
+    REPEAT_EVERY,
+    SAMPLE_EVERY,
+    QueueSampler,
+    StorageSampler,
+)
 from peerd.runtime.observability.events import (
     EventBus,
     QueueBacklogEnded,
@@ -216,11 +222,11 @@ class Watching:
     async def round(self, seconds: float = SAMPLE_EVERY) -> bool:
         """A round of the manager so many seconds later; whether it has sampled."""
         self.now += seconds
-        before = self.sampler._next_at
+        before = self.sampler._ended_at
         self.sampler.start_if_due(self.harness.database.read(read_due_maintenance), self.node_id)
         if self.sampler._sampling is not None:
             await self.sampler._sampling
-        return self.sampler._next_at != before
+        return self.sampler._ended_at != before
 
     async def confirmed(self) -> None:
         """Rounds until what holds now is reported."""
@@ -374,7 +380,7 @@ async def test_a_manager_goes_on_with_what_the_one_before_it_has_reported_of_dis
     [ended] = watching.harness.of(StorageConditionEnded)
     assert ended.disk == second
     assert ended.seconds == pytest.approx(1_800.0, abs=300.0)
-    await watching.round(REPEAT_STORAGE_EVERY - 1_800.0)
+    await watching.round(REPEAT_EVERY - 1_800.0)
     assert watching.found() == [("disk-unusable", first)]
     gone = sa.update(nodes).where(nodes.c.id == watching.node_id).values(active=False)
     watching.harness.database.run(lambda connection: connection.execute(gone).close())

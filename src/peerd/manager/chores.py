@@ -9,8 +9,8 @@ of `peerd.manager.service`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -18,22 +18,23 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
-from peerd.manager.table_walks import HistoryWalk, SeriesWalk, make_walks
-from peerd.store import chore_batches as batches
+from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, Event
 from peerd.store.access.audit import purge_entries
 from peerd.store.access.logins import purge_login_failures, purge_sessions
 from peerd.store.alerts import follow_silent_nodes, purge_alerts
+from peerd.store.bulk.acting import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
 from peerd.store.bulk.rows import purge_bulk
-from peerd.store.chore_batches import HistoryStep
+from peerd.store.chore_batches import HistoryAge, HistoryPlace, HistoryStep, ages_of, purge_step
 from peerd.store.due import DueMaintenance
 from peerd.store.enqueue import purge_idempotency_keys
 from peerd.store.limits import purge_limit_starts
+from peerd.store.maintenance import chore_batches as batches
 from peerd.store.nodes.nodes import purge_nodes
 from peerd.store.nodes.requests import purge_requests
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 from peerd.store.statistics.rollup import RollupStep, purge_statistics, roll_up
-from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES
+from peerd.store.statistics.steps import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, bucket_start
 from peerd.store.tasks.log_lines import purge_lines
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
@@ -41,13 +42,22 @@ ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 
 
 class ChoreBatch(NamedTuple):
-    """A batch that was committed: how many rows it treated, and whether there are more."""
+    """A batch that was committed.
+
+    Attributes:
+        rows: how many it treated.
+        has_more: whether there are more.
+        pause: seconds until the next batch, at the least.
+        events: what else it did.
+    """
 
     rows: int
     has_more: bool
+    pause: float = 0.0
+    events: Sequence[Event] = ()
 
 
-def is_full_batch(rows: int, limit: int) -> ChoreBatch:
+def is_full_batch(rows: int, limit: int, _: float) -> ChoreBatch:
     """The batch of an operation that treats as many rows as it may if there are so many."""
     return ChoreBatch(rows, rows >= limit)
 
@@ -62,8 +72,8 @@ class Chore(msgspec.Struct, frozen=True):
     due: ChoreDue = lambda due, _: due.now
     periods: int = 1
     """Between two runs, in units of ``[manager] every``."""
-    record: Callable[[Any, int], ChoreBatch] = is_full_batch
-    """Called with the result of ``run``, when that is committed, and the most rows of a batch."""
+    record: Callable[[Any, int, float], ChoreBatch] = is_full_batch
+    """Called with the result of ``run``, when that is committed, the most rows of a batch, and how long it took."""
     only_on_first: bool = False
     """Whether the first of the active nodes runs it for all. It is safe on several at once nevertheless."""
 
@@ -85,6 +95,8 @@ def moment_after(since: datetime | None, age: float) -> datetime | None:
 
 
 PURGE_DONE: Final = "purge done"
+MARGIN: Final = 0.002
+"""Seconds after a pause at which it is over on the database's clock as well."""
 
 CHORES: Final = (
     Chore("stage scheduled", batches.stage_due, lambda s: (Status.SCHEDULED, s.batch), lambda due, _: due.scheduled),
@@ -176,7 +188,7 @@ def statistics_chores(settings: StatisticsSettings, clock: Callable[[], float]) 
 
 
 def _rolling_chore(step: int, walk: SeriesWalk) -> Chore:
-    def record(made: RollupStep, _: int) -> ChoreBatch:
+    def record(made: RollupStep, _: int, __: float) -> ChoreBatch:
         return ChoreBatch(made.rows, walk.record(made))
 
     return Chore(
@@ -191,7 +203,7 @@ def _rolling_chore(step: int, walk: SeriesWalk) -> Chore:
 
 
 def _walking_chore(walk: HistoryWalk) -> Chore:
-    def record(step: HistoryStep, limit: int) -> ChoreBatch:
+    def record(step: HistoryStep, limit: int, _: float) -> ChoreBatch:
         return ChoreBatch(step.deleted, walk.record(step, limit))
 
     age, (first, *more) = walk.wanted.age, sorted(walk.wanted.queues)  # a queue has one age, so the name is unique
@@ -199,3 +211,163 @@ def _walking_chore(walk: HistoryWalk) -> Chore:
     if more and not walk.wanted.are_exceptions:
         name += f" and {len(more)} more"
     return Chore(name, walk.run, due=lambda due, _: moment_after(due.done, age), periods=10, record=record)
+
+
+# ---------------------------------------------------------------- bulk actions
+
+
+def bulk_chore(largest: int) -> Chore:
+    """The chore that carries bulk actions out, beside the managers of other nodes: a chunk of tasks is a batch.
+
+    Args:
+        largest: tasks of a chunk.
+    """
+    size = ChunkSize(largest)
+
+    def record(result: ChunkResult, _: int, seconds: float) -> ChoreBatch:
+        if result.rows * 2 >= size.tasks:
+            size.record(seconds)
+        pause = max(PAUSE_RATIO * seconds, result.pause + MARGIN)
+        return ChoreBatch(0, result.has_more, pause, events_of_chunk(result))
+
+    return Chore(
+        "bulk actions",
+        carry_out_chunk,
+        lambda _: (size.tasks,),
+        due=lambda due, _: due.now if due.bulk else None,
+        record=record,
+    )
+
+
+def events_of_chunk(result: ChunkResult) -> list[Event]:
+    """What has happened to a bulk action in a chunk that was committed."""
+    bulk = result.bulk
+    if bulk is None:
+        return []
+    number, action, found = bulk.id, bulk.action_name, list[Event]()
+    if result.began:
+        found.append(BulkActionStarted(bulk_id=number, action=action, matched=bulk.matched, at_least=bulk.at_least))
+    if result.rows:
+        rows, queues, revoked = result.rows, result.queues, result.revoked
+        found.append(BulkChunkDone(bulk_id=number, action=action, rows=rows, queues=queues, revoked=revoked))
+    if bulk.has_ended:
+        seconds = (bulk.updated_at - (bulk.started_at or bulk.updated_at)).total_seconds()
+        counts = {"done": bulk.done, "skipped": bulk.skipped, "failed": bulk.failed}
+        state, error = bulk.state, bulk.error
+        found.append(
+            BulkActionEnded(
+                bulk_id=number, action=action, state=state, seconds=max(seconds, 0.0), error=error, **counts
+            )
+        )
+    return found
+
+
+# ---------------------------------------------------------------- walks
+
+
+RESTART_AFTER: Final = 86_400.0
+"""Seconds between two walks from the beginning."""
+SERIES_RESTART_AFTER: Final = 86_400.0
+"""Seconds between two passes from the oldest row."""
+BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
+"""Before every row."""
+
+
+class HistoryWalk:
+    """The walk along the done tasks that deletes those of one age; see `peerd.store.maintenance.chore_batches`.
+
+    The first and each later pass goes up to the tasks that are young enough to stay. A task is read once for each age,
+    however many tasks are kept. A walk stays behind what may still appear: tasks whose end has not been committed yet,
+    and tasks that were locked. What appears behind it nevertheless, such as a time that was written by hand, is found
+    when it begins anew, `RESTART_AFTER` seconds later.
+
+    Args:
+        wanted: the tasks that it deletes.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, wanted: HistoryAge, clock: Callable[[], float]) -> None:
+        self.wanted = wanted
+        self._clock = clock
+        self._began_at = clock()
+        self._next_pass: HistoryPlace | None = None
+        self._place: HistoryPlace | None = None
+        self._may_settle = True
+
+    def run(self, connection: Connection, limit: int) -> HistoryStep:
+        """Do the next step."""
+        return purge_step(connection, self.wanted, self._place, limit)
+
+    def record(self, step: HistoryStep, limit: int) -> bool:
+        """Go on from a step that was committed; return whether this pass has more to read."""
+        self._place = step.place
+        if self._may_settle and step.settled is not None:
+            self._next_pass = step.settled
+        self._may_settle = self._may_settle and step.settled == step.place
+        if step.read == limit:
+            return True
+        self._end_pass()
+        return False
+
+    def _end_pass(self) -> None:
+        if self._clock() - self._began_at >= RESTART_AFTER:
+            self._began_at, self._next_pass = self._clock(), None
+        self._place, self._may_settle = self._next_pass, True
+
+
+def make_walks(
+    queues: Mapping[str, QueueSettings], max_completed: float, clock: Callable[[], float]
+) -> list[HistoryWalk]:
+    """The walks of a manager; none where no queue has a history of its own."""
+    histories = {name: queue.history for name, queue in queues.items() if queue.history is not None}
+    ages = ages_of(histories, max_completed)
+    return [HistoryWalk(age, clock) for age in ages] if len(ages) > 1 else []
+
+
+RollUp = Callable[[Connection, int, datetime, float], RollupStep]
+
+
+class SeriesWalk:
+    """The walk along the fine rows of a time series that makes coarser ones of each span that is over.
+
+    A pass begins one span before the end of the one before it, because a fine row may come late; once a day it begins
+    with the oldest row.
+
+    Args:
+        step: seconds of the coarse spans.
+        roll_up: does the next span.
+        kept: seconds for which the fine rows are kept.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, step: int, roll_up: RollUp, kept: float, clock: Callable[[], float]) -> None:
+        self._step = step
+        self._roll_up = roll_up
+        self._kept = kept
+        self._clock = clock
+        self._began_at = clock()
+        self._done_until = BEGINNING
+        self._place: datetime | None = None
+        """Where the pass goes on; None between two passes."""
+
+    def due_at(self, newest: datetime | None) -> datetime | None:
+        """When the next pass is due, if the newest fine row is of this moment; None: there is nothing to do."""
+        if newest is None or newest < self._done_until:
+            return None
+        start = bucket_start(newest, self._step)
+        is_behind = self._done_until < start
+        return self._done_until if is_behind else start + timedelta(seconds=self._step + SETTLED_AFTER[self._step])
+
+    def run(self, connection: Connection) -> RollupStep:
+        """Do the next span."""
+        if self._place is None and self._clock() - self._began_at >= SERIES_RESTART_AFTER:
+            self._began_at, self._done_until = self._clock(), BEGINNING
+        since = self._done_until - timedelta(seconds=self._step) if self._place is None else self._place
+        return self._roll_up(connection, self._step, since, self._kept)
+
+    def record(self, made: RollupStep) -> bool:
+        """Go on from a span that was committed; return whether there are more."""
+        self._place = made.after
+        if made.done_until is not None:
+            self._done_until = max(self._done_until, made.done_until)
+        return made.after is not None

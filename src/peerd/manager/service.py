@@ -16,11 +16,8 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
 from peerd.domain.pacing import Backoff
-from peerd.manager.bulk import BulkRunner
-from peerd.manager.chores import Chore, ChoreDue, make_chores, moment_after, statistics_chores
-from peerd.manager.queue_sampler import QueueSampler
-from peerd.manager.rescue_guard import RescueGuard
-from peerd.manager.storage_sampler import StorageSampler
+from peerd.manager.chores import Chore, ChoreDue, bulk_chore, make_chores, moment_after, statistics_chores
+from peerd.manager.samplers import QueueSampler, Sampler, StorageSampler
 from peerd.runtime.observability.events import (
     ChoreRan,
     ComponentFailed,
@@ -39,7 +36,6 @@ from peerd.store.nodes.processes import heartbeat_process
 from peerd.store.rescue import events_of_rescue, rescue_untouched
 from peerd.store.schedule_runs import mark_lost_runs
 
-BULK: Final = "bulk actions"
 CHORE_STOP_TIMEOUT: Final = 3.0
 """Seconds that a stop waits for the running chore."""
 CHORE_TIME_SLICE: Final = 0.5
@@ -81,7 +77,7 @@ class ManagerService(Service):
         self._chores = [*make_chores(queues or {}, settings, time.monotonic)]
         if statistics is not None:
             self._chores += statistics_chores(statistics, time.monotonic)
-        self._sampler: QueueSampler | None = None
+        self._chores.append(bulk_chore(settings.batch))
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
         self._next_runs: dict[str, float] = {}
@@ -105,12 +101,10 @@ class ManagerService(Service):
         self._now = asyncio.get_running_loop().time
         self._events = shell.events
         self._threads = DatabaseThreads(shell.database, threads=1)
-        self._bulk = BulkRunner(self._threads, shell.events, self._settings.batch)
-        self._storage_sampler = StorageSampler(shell.database, shell.events, time.monotonic)
+        self._samplers: list[Sampler] = [StorageSampler(shell.database, shell.events, time.monotonic)]
         if self._statistics is not None:
-            self._sampler = QueueSampler(
-                shell.database, shell.events, self._statistics, self._settings.max_wait, time.monotonic
-            )
+            of_queues = self._statistics, self._settings.max_wait
+            self._samplers.append(QueueSampler(shell.database, shell.events, *of_queues, time.monotonic))
 
     async def run(self) -> None:
         """A round of chores each period, until `drain`."""
@@ -124,9 +118,8 @@ class ManagerService(Service):
     async def drain(self, grace: float) -> None:
         """Start no further round, and let the running chore end: it is a short transaction."""
         self._stopping.set()
-        if self._sampler is not None:
-            await self._sampler.stop()
-        await self._storage_sampler.stop()
+        for sampler in self._samplers:
+            await sampler.stop()
         with suppress(TimeoutError):
             async with asyncio.timeout(CHORE_STOP_TIMEOUT):
                 await self._ended.wait()
@@ -151,13 +144,9 @@ class ManagerService(Service):
             is_due = self._is_due(chore.name, self._due_at(chore.due), chore.periods) or chore.name in self._has_more
             if is_due and not self._stopping.is_set():
                 await self._run_step(chore.name, partial(self._run_chore, chore))
-        is_due = (
-            self._is_due(BULK, self._due_at(lambda due, _: due.now if due.bulk else None)) or BULK in self._has_more
-        )
-        if is_due and not self._stopping.is_set():
-            await self._run_step(BULK, self._run_bulk)
         await self._run_step("report pinned", self._report_pinned)
-        self._sample_if_due()
+        for sampler in self._samplers:
+            self._sample_if_due(sampler)
 
     # ---------------------------------------------------------------- when a step is due
 
@@ -274,41 +263,28 @@ class ManagerService(Service):
         """One time slice: batch after batch, with a pause after each. Heartbeats continue meanwhile, without a gap."""
         self._has_more.discard(chore.name)
         ends, total = self._now() + CHORE_TIME_SLICE, 0
-        while True:
+        while not self._stopping.is_set():
             began = self._now()
             result = await self._threads.run(chore.run, *chore.arguments(self._settings))
-            batch = chore.record(result, self._settings.batch)
+            seconds = self._now() - began
+            batch = chore.record(result, self._settings.batch, seconds)
             total += batch.rows
+            for event in batch.events:
+                self._events.emit(event)
             if not batch.has_more or self._stopping.is_set():
                 break
+            await asyncio.sleep(max(BATCH_PAUSE_RATIO * seconds, batch.pause))
             if self._now() >= ends:
                 self._has_more.add(chore.name)
                 break
-            await asyncio.sleep(BATCH_PAUSE_RATIO * (self._now() - began))
             if self._now() - self._heartbeat_at >= self._settings.every:
                 await self._run_step("heartbeat", self._heartbeat)
         if total:
             self._events.emit(ChoreRan(chore=chore.name, count=total))
 
-    async def _run_bulk(self) -> None:
-        """One time slice of bulk actions, as of a chore."""
-        self._has_more.discard(BULK)
-        ends = self._now() + CHORE_TIME_SLICE
-        while (pause := await self._bulk.run_chunk()) is not None:
-            await asyncio.sleep(pause)
-            if self._stopping.is_set():
-                return
-            if self._now() >= ends:
-                self._has_more.add(BULK)
-                return
-            if self._now() - self._heartbeat_at >= self._settings.every:
-                await self._run_step("heartbeat", self._heartbeat)
-
-    def _sample_if_due(self) -> None:
-        if self._sampler is not None and self._due is not None:
-            self._sampler.start_if_due(self._due, self._node.id)
+    def _sample_if_due(self, sampler: Sampler) -> None:
         if self._due is not None:
-            self._storage_sampler.start_if_due(self._due, self._node.id)
+            sampler.start_if_due(self._due, self._node.id)
 
     async def _report_pinned(self) -> None:
         if self._now() < self._next_pinned_report:
@@ -323,3 +299,78 @@ class ManagerService(Service):
 def _heartbeat_and_read_due(connection: Connection, process_id: int) -> DueMaintenance:
     heartbeat_process(connection, process_id)
     return read_due_maintenance(connection)
+
+
+# ---------------------------------------------------------------- rescue guard
+
+
+class RescueGuard:
+    """Whether this node may judge that others are silent: the heartbeats of its manager.
+
+    A node that was cut off, frozen or asleep finds every task untouched although only the node itself was away, and
+    after an outage of the database no task has been touched. So a node rescues only after its own heartbeats have been
+    written without a gap for as long as the silence that counts against others. That time begins again after
+
+    - a gap between two heartbeats on its monotonic clock (it was frozen, or the database was away);
+    - a step between its monotonic clock and the database's clock (a clock was set, or the machine slept: the monotonic
+      clock does not count sleep).
+
+    It reads no clock: the times are passed in.
+
+    Args:
+        needed: seconds without a gap before such a silence of others may be judged.
+        gap: seconds between two heartbeats that are too many.
+
+    >>> from datetime import UTC, datetime, timedelta
+    >>> midnight = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> guard = RescueGuard(needed=30.0, gap=5.0)
+    >>> for second in range(0, 31, 3):
+    ...     guard.record_heartbeat(float(second), midnight + timedelta(seconds=second))
+    >>> guard.steady_seconds(30.0), guard.may_rescue(30.0)
+    (30.0, True)
+    >>> guard.record_heartbeat(33.0, midnight + timedelta(hours=1))
+    >>> guard.may_rescue(33.0), guard.reason
+    (False, 'the clocks of the database and of this node moved apart by 3567.0 s')
+    """
+
+    def __init__(self, needed: float, gap: float) -> None:
+        self.needed = needed
+        self.reason = "it has just begun"
+        self.gap = gap
+        self._since: float | None = None
+        self._last: tuple[float, datetime] | None = None
+
+    def record_heartbeat(self, monotonic: float, database: datetime) -> None:
+        """Record a written heartbeat: this node's monotonic clock at the reply, and the database's clock in it."""
+        fault = self._discontinuity(monotonic, database)
+        if fault is not None:
+            self.reason = fault
+        if fault is not None or self._since is None:
+            self._since = monotonic
+        self._last = (monotonic, database)
+
+    @property
+    def last_heartbeat(self) -> datetime | None:
+        """The latest heartbeat by the database's clock: until then, others were able to write theirs too."""
+        return None if self._last is None else self._last[1]
+
+    def steady_seconds(self, monotonic: float) -> float:
+        """Seconds of heartbeats without a gap; 0 when the latest one is too long ago."""
+        if self._since is None or self._last is None or monotonic - self._last[0] > self.gap:
+            return 0.0
+        return self._last[0] - self._since
+
+    def may_rescue(self, monotonic: float) -> bool:
+        """Whether the heartbeats have had no gap for long enough."""
+        return self.steady_seconds(monotonic) >= self.needed
+
+    def _discontinuity(self, monotonic: float, database: datetime) -> str | None:
+        if self._last is None:
+            return None
+        local_seconds = monotonic - self._last[0]
+        difference = abs((database - self._last[1]).total_seconds() - local_seconds)
+        if local_seconds > self.gap:
+            return f"no heartbeat for {local_seconds:.1f} s"
+        if difference > self.gap:
+            return f"the clocks of the database and of this node moved apart by {difference:.1f} s"
+        return None

@@ -106,7 +106,7 @@ def rescue_untouched(
 
     A reservation of a queue client is released. The client may never touch it; so the silence of its process decides.
 
-    Only a node whose own heartbeat had no gap for that long may call it; see `peerd.manager.rescue_guard`. The process
+    Only a node whose own heartbeat had no gap for that long may call it; see `peerd.manager.service`. The process
     that holds the task must be silent for as long, or unknown: a living process keeps a task that it cannot touch,
     because an open transaction has locked its row. A task without checked_at (an UPDATE by hand made it working) counts
     from when its row was written.

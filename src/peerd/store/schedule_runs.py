@@ -255,7 +255,7 @@ def end_runs_of_process(connection: Connection, identity: NodeIdentity, pid: int
 def mark_lost_runs(connection: Connection, silence: float, *, as_of: datetime | None = None) -> list[int]:
     """End the runs of nodes that are gone, and insert repetitions where `misfire` is ``run_once``; the ended ids.
 
-    Only a node that may rescue tasks may call it; see `peerd.manager.rescue_guard`. A node that was restarted counts
+    Only a node that may rescue tasks may call it; see `peerd.manager.service`. A node that was restarted counts
     as gone when its new incarnation is older than ``silence``: processes of the earlier one may run on for a while. A
     run whose own process writes heartbeats is not lost, even if the node's agent is silent.
     ``as_of`` is as for `peerd.store.rescue.rescue_untouched`.

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.manager.rescue_guard import RescueGuard
+from peerd.manager.service import RescueGuard
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 NEEDED, GAP = 30.0, 5.0
