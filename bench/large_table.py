@@ -16,9 +16,9 @@ from bench.databases import BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows, unsafe_fast_fill
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.operate.client import Client
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import HOUR, MINUTE, TEN_MINUTES, bucket_start
+from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_depths import sample_depths, write_depths
+from peerd.store.time_series import HOUR, MINUTE, TEN_MINUTES, bucket_start
 
 REPETITIONS: Final = 40
 SHARES: Final[tuple[tuple[float, dict[str, str], dict[str, int]], ...]] = (

@@ -25,8 +25,8 @@ from bench.databases import BenchDatabase, open_bench_database
 from bench.large_table import fill, fill_lines, fill_statistics
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.statements import DriverConnection, DriverResult
-from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.web import create_app
 from peerd.web.pages.rendering import LIVE_HEADER
 from peerd.web.pages.subjects import Subject

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from peerd.runtime.observability.error_reporting import ErrorReport
     from peerd.runtime.os_processes import ResourceLimits, launch_command
     from peerd.runtime.process.process_context import ProcessContext
-    from peerd.schedules.context import ScheduleContext
+    from peerd.schedules.run_executor import ScheduleContext
     from peerd.shared.client import SharedClient, Subscription, Update
     from peerd.shared.protocol import AgentLost, NotShared, SharedCallFailed, SharedCallTimedOut, SharedError
     from peerd.work.context import Context
@@ -106,7 +106,7 @@ _HOMES = {
     "Retry": "peerd.domain.outcome",
     "Right": "peerd.domain.access",
     "Role": "peerd.domain.access",
-    "ScheduleContext": "peerd.schedules.context",
+    "ScheduleContext": "peerd.schedules.run_executor",
     "SharedCallFailed": "peerd.shared.protocol",
     "SharedCallTimedOut": "peerd.shared.protocol",
     "SharedClient": "peerd.shared.client",

@@ -28,9 +28,7 @@ from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import processes
-from peerd.store.nodes.nodes import Node, find_node
-from peerd.store.nodes.processes import ProcessCapabilities
+from peerd.store.nodes import Node, ProcessCapabilities, find_node, processes
 from peerd.store.schema.migrate import require_current_schema
 
 T = TypeVar("T")

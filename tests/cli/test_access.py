@@ -14,9 +14,9 @@ from peerd.domain.access import Role
 from peerd.operate import passwords
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client
-from peerd.store.access import users
-from peerd.store.access.tokens import find_token
+from peerd.store import users
 from peerd.store.schema.tables import audit
+from peerd.store.tokens import find_token
 from tests.cli.conftest import Peerd
 
 PASSWORD = "correct horse battery\n"

@@ -21,12 +21,12 @@ from peerd.operate.diagnostics import Finding, Level, mysql, postgresql
 from peerd.operate.diagnostics.finding import Verdict
 from peerd.store import enqueue
 from peerd.store.alerts import ReportAge, record_alert
+from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import alerts, audit, nodes, processes, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.time_series import MINUTE, bucket_start
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.store.file_steps import Catalogue

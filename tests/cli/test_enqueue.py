@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed
 from peerd.operate.client import Client
-from peerd.store.nodes.known_handlers import encode_handlers
+from peerd.store.known_handlers import encode_handlers
 from peerd.store.schema.tables import processes
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd

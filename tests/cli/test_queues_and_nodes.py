@@ -16,14 +16,13 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.store.alerts import ReportAge, end_condition, record_alert
-from peerd.store.nodes.nodes import mark_node_silent, register_incarnation
-from peerd.store.nodes.processes import end_process
+from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.nodes import end_process, mark_node_silent, register_incarnation
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.rescue import release_tasks_of_process
 from peerd.store.schema.tables import depths, nodes, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import MINUTE, SAMPLE, TEN_MINUTES, bucket_start
+from peerd.store.time_series import MINUTE, SAMPLE, TEN_MINUTES, bucket_start
 from peerd.testing import insert_task
 from tests.cli.conftest import Peerd
 from tests.unit.operate.claiming_process import ClaimingProcess

@@ -7,8 +7,7 @@ import pytest
 
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.operate.client import Client
-from peerd.store import schedule_runs, schedules
-from peerd.store.nodes import nodes
+from peerd.store import nodes, schedule_runs, schedules
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schedules import read_stored_schedules
 from tests.cli.conftest import Peerd

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from peerd.schedules.context import ScheduleContext
 from peerd.schedules.custom_triggers import CustomTrigger
+from peerd.schedules.run_executor import ScheduleContext
 
 
 def note(ctx: ScheduleContext, event: str, **more: Any) -> None:

@@ -21,8 +21,8 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.node_request import NodeRequestStatus, ScaleArguments, StateArguments
 from peerd.domain.ring import NodeRequested
 from peerd.domain.task_stack import CallFrame, TaskStack
-from peerd.store.nodes import requests as stored_requests
-from peerd.store.nodes.requests import INTERRUPTED, NodeRequest, get_request, insert_request
+from peerd.store import node_requests as stored_requests
+from peerd.store.node_requests import INTERRUPTED, NodeRequest, get_request, insert_request
 from peerd.store.schema.tables import node_requests
 from peerd.testing import eventually, eventually_async
 from peerd.web import create_app

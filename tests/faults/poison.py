@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.bulk import ENDED, BulkRetry, BulkState
 from peerd.domain.node_request import NodeRequestStatus
-from peerd.store.bulk.rows import insert_bulk
+from peerd.store.bulk import insert_bulk
 from peerd.store.connection.database import Database
 from peerd.store.schema.tables import bulk_actions, node_requests, nodes, schedule_runs, stored_schedules
 from peerd.store.schema.types import seconds_from_now

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
-from peerd.store import chore_batches, outcomes
+from peerd.store import chore_batches, nodes, outcomes
+from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate

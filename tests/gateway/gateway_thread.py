@@ -18,10 +18,10 @@ from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import Holder
 from peerd.gateway.server import GatewayServer
 from peerd.runtime.observability.events import EventBus
+from peerd.store import nodes
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import nodes
-from peerd.store.nodes.processes import register_process
+from peerd.store.nodes import register_process
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 

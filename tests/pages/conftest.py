@@ -14,10 +14,9 @@ import sqlalchemy as sa
 
 from peerd import BulkCancel, Client, TaskFilter
 from peerd.operate.new_schedule import build_schedule
-from peerd.store import schedules
+from peerd.store import nodes, schedules
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disks import count_copies, write_counts
-from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.tables import alerts, attempts, disks, processes, schedule_runs, task_logs
 from peerd.store.schema.tables import nodes as node_table

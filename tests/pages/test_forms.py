@@ -10,7 +10,7 @@ import httpx
 import sqlalchemy as sa
 
 from peerd import Client
-from peerd.store.nodes.known_handlers import encode_handlers
+from peerd.store.known_handlers import encode_handlers
 from peerd.store.schema.tables import processes
 from peerd.store.schema.types import seconds_from_now
 from tests.pages.addresses import routes_of

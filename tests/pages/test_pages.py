@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.domain.alert import AlertReport
 from peerd.store.alerts import ReportAge, record_alert
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schema.tables import depths, nodes, processes
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import SAMPLE
+from peerd.store.time_series import SAMPLE
 from peerd.web.pages import rendering
 from peerd.web.pages.dashboard import ACTIONS
 from tests.pages.addresses import ADDRESSES, ASK_A_NODE, NODE, routes_of

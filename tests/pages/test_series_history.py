@@ -11,7 +11,7 @@ import pytest
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import InvalidFilter
 from peerd.operate.figures import AttemptFigures, SeriesPoint
-from peerd.store.statistics.steps import bucket_start
+from peerd.store.time_series import bucket_start
 from peerd.web.pages.charts.series import MOST_LINES
 from peerd.web.pages.charts.series_history import MOST_SERIES, SeriesHistory
 

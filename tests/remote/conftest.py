@@ -20,22 +20,21 @@ from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.bulk import BulkRetry
 from peerd.domain.outcome import Done, Failed
 from peerd.domain.schedule import RunStatus, Schedule
-from peerd.store import schedule_runs, schedules
-from peerd.store.access.tokens import touch_token
+from peerd.store import nodes, schedule_runs, schedules
 from peerd.store.alerts import ReportAge, record_alert
+from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.uploads import NewUpload, enter_upload
-from peerd.store.nodes import nodes
-from peerd.store.nodes.requests import finish_request, take_requests
+from peerd.store.node_requests import finish_request, take_requests
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import MINUTE, bucket_start
 from peerd.store.tasks.log_lines import LoggedLine, write_lines
+from peerd.store.time_series import MINUTE, bucket_start
+from peerd.store.tokens import touch_token
 from tests.cli.conftest import peerd
 from tests.store.file_steps import Catalogue
 from tests.support.quick_passwords import quick_passwords

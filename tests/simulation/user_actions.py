@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.errors import PeerdError
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import enqueue
-from peerd.store.nodes.nodes import set_draining
+from peerd.store.nodes import set_draining
 from peerd.store.queues import pause, resume
 from peerd.store.tasks import actions
 from tests.simulation.plan import ONLY_NEW, QUEUES, PlannedEvent

@@ -14,7 +14,7 @@ from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.object_disk import disk as disk_module
 from peerd.storage.object_disk.disk import object_name
-from peerd.store.access import tokens
+from peerd.store import tokens
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import create_bucket
 from peerd.store.files.disks import list_disks, set_class

@@ -20,7 +20,7 @@ from peerd.storage.auditing import FileAuditor, state_of
 from peerd.storage.checking import NewFileToCheck, read_disk_view
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.put_groups import EnteredPut, PutGroups
-from peerd.store.access.audit import NewAuditEntry
+from peerd.store.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, Usage, bucket_usage
 from peerd.store.files.publishing import FilePut, PublishedPut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile

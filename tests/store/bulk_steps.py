@@ -8,9 +8,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from peerd.domain.bulk import BulkAction, TaskAction
-from peerd.store.bulk.acting import ChunkResult, carry_out_chunk
-from peerd.store.bulk.creating import create_bulk, preview_bulk
-from peerd.store.bulk.rows import get_bulk
+from peerd.store.bulk import create_bulk, get_bulk, preview_bulk
+from peerd.store.bulk_chunks import ChunkResult, carry_out_chunk
 from peerd.store.schema.tables import bulk_actions
 from peerd.store.schema.types import now
 from peerd.testing import eventually

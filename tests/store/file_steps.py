@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.files import StoredFile
+from peerd.store import nodes as node_rows
 from peerd.store.connection.database import Database
 from peerd.store.files import buckets, disks, versions
 from peerd.store.files.buckets import Bucket
@@ -21,7 +22,6 @@ from peerd.store.files.checks import request_checks
 from peerd.store.files.disks import DiskReport
 from peerd.store.files.publishing import FilePut, publish_many
 from peerd.store.files.versions import UNCONDITIONAL, Condition, NewFile
-from peerd.store.nodes import nodes as node_rows
 from peerd.store.schema.tables import disks as disk_table
 from peerd.store.schema.tables import file_copies
 from peerd.store.schema.types import seconds_from_now

@@ -10,7 +10,7 @@ import pytest
 
 from peerd import Client, Right, Role
 from peerd.domain.errors import InvalidAccess, LastAdmin, TokenNotFound, UserExists, UserNotFound
-from peerd.store.access import logins, tokens, users
+from peerd.store import tokens, users
 from peerd.store.schema.tables import api_tokens, login_failures
 from peerd.store.schema.tables import sessions as sessions_table
 from peerd.store.schema.types import seconds_from_now
@@ -84,27 +84,27 @@ def test_of_additions_of_a_name_at_once_one_succeeds_and_two_admins_cannot_remov
 
 def test_sessions_are_bounded_and_purged(world: World) -> None:
     world.run(users.add_user, "ann", Role.VIEWER, None)
-    for number in range(logins.MOST_OF_USER + 3):
-        world.run(logins.open_session, f"session {number}", "ann", None, None)
-    assert world.count(sessions_table) == logins.MOST_OF_USER
-    newest = f"session {logins.MOST_OF_USER + 2}"
-    found = world.read(logins.find_session, newest, idle=60.0, age=60.0)
+    for number in range(users.MOST_OF_USER + 3):
+        world.run(users.open_session, f"session {number}", "ann", None, None)
+    assert world.count(sessions_table) == users.MOST_OF_USER
+    newest = f"session {users.MOST_OF_USER + 2}"
+    found = world.read(users.find_session, newest, idle=60.0, age=60.0)
     assert found is not None
     assert (found.name, found.role, found.is_due) == ("ann", Role.VIEWER, False)
-    assert world.run(logins.purge_sessions, 500) == 0
-    past = sessions_table.update().values(created_at=seconds_from_now(-logins.MAX_AGE - 1))
+    assert world.run(users.purge_sessions, 500) == 0
+    past = sessions_table.update().values(created_at=seconds_from_now(-users.MAX_AGE - 1))
     world.execute(past)
-    assert world.run(logins.purge_sessions, 60) == 60
+    assert world.run(users.purge_sessions, 60) == 60
 
 
 def test_failures_are_counted_by_name_and_address(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "MOST_OF_PAIR", 3)
-    monkeypatch.setattr(logins, "MOST_OF_ADDRESS", 5)
+    monkeypatch.setattr(users, "MOST_OF_PAIR", 3)
+    monkeypatch.setattr(users, "MOST_OF_ADDRESS", 5)
 
     def attempt(name: str, address: str | None) -> bool:
-        may = world.read(logins.may_attempt, name, address)
+        may = world.read(users.may_attempt, name, address)
         if may:
-            world.run(logins.count_failure, name, address)
+            world.run(users.count_failure, name, address)
         return may
 
     assert [attempt("ann", "192.0.2.1") for _ in range(4)] == [True, True, True, False]
@@ -113,11 +113,11 @@ def test_failures_are_counted_by_name_and_address(world: World, monkeypatch: pyt
         "one address, any name"
     )
     assert [attempt("x", f"2001:db8::{n}") for n in range(1, 5)] == [True, True, True, False], "one network of IPv6"
-    world.run(logins.record_success, "ann", "192.0.2.2")
+    world.run(users.record_success, "ann", "192.0.2.2")
     assert [attempt("ann", "192.0.2.2") for _ in range(4)] == [True, True, True, False]
-    old = login_failures.update().values(began_at=seconds_from_now(-logins.KEPT - 1))
+    old = login_failures.update().values(began_at=seconds_from_now(-users.KEPT - 1))
     world.execute(old)
-    assert world.run(logins.purge_login_failures, 500) > 0
+    assert world.run(users.purge_login_failures, 500) > 0
     assert world.count(login_failures) == 0
-    at_once([partial(world.run, logins.count_failure, "ann", "192.0.2.1")] * 3)
+    at_once([partial(world.run, users.count_failure, "ann", "192.0.2.1")] * 3)
     assert not attempt("ann", "192.0.2.1"), "none is lost that is counted at the same time"

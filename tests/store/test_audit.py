@@ -18,7 +18,7 @@ from peerd.domain.errors import InvalidFilter, NodeUnreachable
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.operate.actors import cli_actor, python_actor
 from peerd.operate.operations import Operation, OperationGroup
-from peerd.store.access.audit import purge_entries
+from peerd.store.audit import purge_entries
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import remove_disk
 from peerd.store.files.uploads import NewUpload, enter_upload

@@ -13,10 +13,18 @@ from peerd.domain.bulk import BulkCancel, BulkChange, BulkDelete, BulkMove, Bulk
 from peerd.domain.errors import BulkActionHasEnded, BulkActionNotFound, InvalidFilter, NodeNotFound
 from peerd.domain.lifecycle import IllegalTransition, Status
 from peerd.domain.task import Task
-from peerd.store.bulk import acting
-from peerd.store.bulk.acting import carry_out_chunk
-from peerd.store.bulk.creating import create_bulk, preview_bulk
-from peerd.store.bulk.rows import cancel_bulk, get_bulk, list_bulk, pause_bulk, purge_bulk, resume_bulk
+from peerd.store import bulk_chunks
+from peerd.store.bulk import (
+    cancel_bulk,
+    create_bulk,
+    get_bulk,
+    list_bulk,
+    pause_bulk,
+    preview_bulk,
+    purge_bulk,
+    resume_bulk,
+)
+from peerd.store.bulk_chunks import carry_out_chunk
 from peerd.store.schema.tables import attempts, bulk_actions, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import lock_tasks
@@ -172,7 +180,7 @@ def test_a_task_that_changes_between_its_reading_and_its_lock_is_skipped(
         world.set(changed, priority=3, updated_at=now())
         return lock_tasks(*arguments, **options)
 
-    monkeypatch.setattr(acting, "lock_tasks", change_and_lock)
+    monkeypatch.setattr(bulk_chunks, "lock_tasks", change_and_lock)
     ended = carry_out(world, bulk)
     assert (ended.done, ended.skipped) == (1, 1)
     assert (world.status(same), world.status(changed)) == (Status.PENDING, Status.DEAD)
@@ -241,13 +249,13 @@ def test_locked_rows_are_passed_over_and_come_again(world: World) -> None:
             chunk(world)
         found = world.read(get_bulk, bulk.id)
         assert (found.state, found.done, found.postponed) == (BulkState.RUNNING, 3, 2)
-        assert chunk(world).pause == acting.LOCKED_PAUSE, "it does not ask again and again"
+        assert chunk(world).pause == bulk_chunks.LOCKED_PAUSE, "it does not ask again and again"
     ended = carry_out(world, bulk)
     assert (ended.state, ended.done, ended.skipped, ended.postponed) == (BulkState.DONE, 5, 0, 0)
 
 
 def test_what_a_preview_could_not_count_is_counted_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peerd.store.bulk.creating.MOST_COUNTED", 3)
+    monkeypatch.setattr("peerd.store.bulk.MOST_COUNTED", 3)
     ids = [world.task_in(Status.DEAD) for _ in range(5)]
     bulk = create(world, BulkRetry(), status="dead")
     assert (bulk.state, bulk.matched, bulk.at_least, bulk.progress) == (BulkState.COUNTING, 3, True, None)

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import enqueue
-from peerd.store.nodes import nodes, processes
+from peerd.store import nodes
+from peerd.store.enqueue import enqueue
 from peerd.store.schema.tables import limits
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer, ClaimMutex
@@ -106,7 +106,7 @@ def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> No
     ended, other_kind = world.claimer(), world.claimer(kind="thumbnails")
     draining, silent, mine = world.claimer(node="b"), world.claimer(node="c"), world.claimer()
     world.insert(crashes=1, created_at=seconds_from_now(-11))
-    world.run(processes.end_process, ended.process_id, "killed by SIGKILL")
+    world.run(nodes.end_process, ended.process_id, "killed by SIGKILL")
     assert emptying_processes(world, mine) == []
     world.run(nodes.set_draining, "b", draining=True)
     assert emptying_processes(world, mine) == []

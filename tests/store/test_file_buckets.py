@@ -22,7 +22,7 @@ from peerd.domain.file_errors import (
 )
 from peerd.domain.files import DiskState, FileClass
 from peerd.doorbell.cluster_secret import derive_access_secret
-from peerd.store.access import tokens
+from peerd.store import tokens
 from peerd.store.connection.database import Database
 from peerd.store.files import buckets, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies

@@ -15,9 +15,11 @@ from sqlalchemy.exc import DBAPIError
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
-from peerd.store import chore_batches, enqueue, outcomes, rescue, schedule_runs
+from peerd.store import chore_batches, enqueue, nodes, outcomes, rescue, schedule_runs
 from peerd.store.connection import database_errors, mysql
 from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches, rescue
 from peerd.store.nodes import nodes
 from peerd.store.outcomes import database_now
 from peerd.store.schema.migrate import current_revision, migrate, newest

@@ -21,7 +21,7 @@ from peerd.domain.errors import DatabaseBusy, NodesTooOld, SchemaMissing, Schema
 from peerd.store.connection import mysql as connections
 from peerd.store.connection.database import Database
 from peerd.store.connection.pools import RESPONSE_TIMEOUT
-from peerd.store.nodes.nodes import register_incarnation
+from peerd.store.nodes import register_incarnation
 from peerd.store.schema import migrate as migrations
 from peerd.store.schema.migrate import (
     HISTORY,

@@ -13,17 +13,17 @@ from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.waiting import why_tasks_wait
 from peerd.operate.overview import read_overview
 from peerd.store import chore_batches, outcomes, queues
-from peerd.store.bulk.acting import carry_out_chunk
-from peerd.store.bulk.creating import create_bulk, preview_bulk
+from peerd.store.bulk import create_bulk, preview_bulk
+from peerd.store.bulk_chunks import carry_out_chunk
 from peerd.store.connection.database import Database
 from peerd.store.jobs.holding import Release, delete_held, release
 from peerd.store.jobs.reserving import reserve
-from peerd.store.nodes.nodes import count_running
+from peerd.store.nodes import count_running
 from peerd.store.outcomes import ClaimId
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements import new_token
-from peerd.store.statistics.depths import sample_depths, write_depths
 from peerd.store.take import claiming
 from peerd.store.tasks import pages
 from peerd.store.tasks.counts import unfinished_queues

@@ -12,9 +12,8 @@ import sqlalchemy as sa
 from peerd.domain.errors import InvalidSchedule, RunNotFound, ScheduleNameTaken, ScheduleNotFound, ScheduleNotStored
 from peerd.domain.schedule import FireTick, RunStatus, Schedule, decide_tick
 from peerd.operate.new_schedule import build_schedule
-from peerd.store import schedule_runs, schedules
+from peerd.store import nodes, schedule_runs, schedules
 from peerd.store.due import find_agent_work
-from peerd.store.nodes import nodes
 from peerd.store.outcomes import database_now
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import StoredSchedulesState

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
+from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.limits import list_limits
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.steps import STEPS, bucket_start
 from peerd.store.tasks.pages import list_tasks
+from peerd.store.time_series import STEPS, bucket_start
 from tests.store.world import World
 
 LIMITS_PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text()

@@ -16,24 +16,32 @@ from peerd import Client
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals, Histogram
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
-from peerd.store import queues
+from peerd.store import attempt_series, queues
+from peerd.store.attempt_series import (
+    BucketFilter,
+    BucketRow,
+    Dimension,
+    counters_of,
+    latest_bucket,
+    purge_statistics,
+    roll_up,
+    sum_buckets,
+    write_buckets,
+)
 from peerd.store.connection.database import Database
-from peerd.store.schema.tables import depths, statistics
-from peerd.store.statistics import reading
-from peerd.store.statistics.buckets import BucketRow, counters_of, write_buckets
-from peerd.store.statistics.depths import (
+from peerd.store.queue_depths import (
     ALL_QUEUES,
     QueueDepth,
     latest_counts,
     latest_depths,
     list_depths,
+    purge_depths,
     roll_up_depths,
     sample_depths,
     write_depths,
 )
-from peerd.store.statistics.reading import BucketFilter, Dimension, sum_buckets
-from peerd.store.statistics.rollup import latest_bucket, purge_depths, purge_statistics, roll_up
-from peerd.store.statistics.steps import HOUR, MINUTE, SAMPLE, TEN_MINUTES, Tile, bucket_start
+from peerd.store.schema.tables import depths, statistics
+from peerd.store.time_series import HOUR, MINUTE, SAMPLE, TEN_MINUTES, Tile, bucket_start
 from tests.store.plans import analyze, problems_of_plans
 from tests.store.world import World, at_once
 
@@ -130,7 +138,7 @@ def test_a_series_is_of_the_groups_with_the_most_attempts(world: World) -> None:
 
 
 def test_a_series_of_more_groups_than_the_limit_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MOST_GROUPS", 2)
+    monkeypatch.setattr(attempt_series, "MOST_GROUPS", 2)
     write(world.store, *(row(minutes_ago(1), attempts(), name=name) for name in "ab"))
     with Client(world.store) as client:
         assert {point.name for point in client.statistics.series("1h", by="handler")} == {"a", "b"}

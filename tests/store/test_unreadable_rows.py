@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from peerd import Client, Right
 from peerd.storage.overview import read_storage_overview
-from peerd.store.access.tokens import create_access_key
 from peerd.store.files.buckets import list_bucket_usage
 from peerd.store.schema.tables import api_tokens, audit, disks, file_access_keys
+from peerd.store.tokens import create_access_key
 from tests.store.file_steps import Catalogue
 from tests.store.world import World
 from tests.support.rows import rows

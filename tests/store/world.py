@@ -15,8 +15,11 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
-from peerd.store import chore_batches, enqueue, outcomes
+from peerd.store import chore_batches, enqueue, nodes, outcomes
+from peerd.store import nodes as process_records
 from peerd.store.connection.database import Database
+from peerd.store.enqueue import enqueue
+from peerd.store.maintenance import chore_batches
 from peerd.store.nodes import nodes
 from peerd.store.nodes import processes as process_records
 from peerd.store.outcomes import ClaimId

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from peerd import Client, Role
-from peerd.store.access.users import add_user
+from peerd.store.users import add_user
 from tests.support.migrated_databases import MigratedDatabases
 from tests.support.quick_passwords import quick_hash, quick_passwords
 from tests.support.served_api import ShownApp, everyone

@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from peerd import Client
 from peerd.config.settings import AccessSettings
 from peerd.operate import passwords
-from peerd.store.access import logins
-from peerd.store.access.logins import digest
+from peerd.store import users as user_rows
 from peerd.store.schema.tables import login_failures, sessions
 from peerd.store.schema.tables import users as user_table
 from peerd.store.schema.types import seconds_from_now
+from peerd.store.users import digest
 from peerd.testing import eventually
 from peerd.web.access.login import UNKNOWN_USER
 from tests.web.access_world import API, HOST, PASSWORD, bearer, browser, log_in, problem, serving
@@ -131,7 +131,7 @@ def test_a_user_changes_its_own_password_and_its_other_sessions_end(address: str
 def test_a_change_of_the_own_password_needs_a_login_the_present_one_and_a_form(
     address: str, users: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logins, "MOST_OF_PAIR", 3)
+    monkeypatch.setattr(user_rows, "MOST_OF_PAIR", 3)
     http = log_in(address, "viewer")
     token = bearer(users.tokens.create("viewer", ["view", "admin"]).secret)
     of_program = httpx.put(f"{address}{API}/session/password", json=OWN_PASSWORD, headers=token)
@@ -198,8 +198,8 @@ def test_a_login_costs_and_says_the_same_whatever_is_wrong(
 
 
 def test_guesses_are_limited_and_do_not_lock_the_user_out(users: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logins, "MOST_OF_PAIR", 3)
-    monkeypatch.setattr(logins, "MOST_OF_NAME", 5)
+    monkeypatch.setattr(user_rows, "MOST_OF_PAIR", 3)
+    monkeypatch.setattr(user_rows, "MOST_OF_NAME", 5)
 
     def attempt(address: str, peer: str, password: str = "wrong password") -> httpx.Response:
         body = {"name": "operator", "password": password}
@@ -214,7 +214,7 @@ def test_guesses_are_limited_and_do_not_lock_the_user_out(users: Client, monkeyp
         assert limited.headers["retry-after"] == "900"
         assert [attempt(one, f"192.0.2.{n}").status_code for n in (2, 3, 4)] == [401, 401, 429], "strangers together"
         assert attempt(other, "10.0.0.7", PASSWORD).status_code == 201, "strangers do not lock the user out"
-        execute(users, login_failures.update().values(began_at=seconds_from_now(-logins.WINDOW - 1)))
+        execute(users, login_failures.update().values(began_at=seconds_from_now(-user_rows.WINDOW - 1)))
         assert attempt(other, "192.0.2.1", PASSWORD).status_code == 201, "when the time is over"
 
 

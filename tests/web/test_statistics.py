@@ -10,11 +10,11 @@ import sqlalchemy as sa
 
 from peerd import Client
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
+from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.depths import sample_depths, write_depths
-from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.time_series import MINUTE, bucket_start
 from tests.web.access_world import bearer, problem
 
 

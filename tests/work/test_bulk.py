@@ -13,7 +13,7 @@ from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.doorbell.ringing import DoorbellEventListener
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone
 from peerd.runtime.observability.log_messages import log_message_of
-from peerd.store.bulk.creating import create_bulk
+from peerd.store.bulk import create_bulk
 from peerd.store.schema.tables import tasks
 from peerd.testing import eventually_async
 from tests.work.harness import RunnerHarness

@@ -30,7 +30,7 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell
-from peerd.store.nodes.nodes import heartbeat
+from peerd.store.nodes import heartbeat
 from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import seconds_from_now

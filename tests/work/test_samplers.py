@@ -31,10 +31,10 @@ from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.due import DueMaintenance, read_due_maintenance
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disks import read_counts
+from peerd.store.queue_depths import write_depths
 from peerd.store.schema.tables import depths, disks, file_checks, nodes
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.depths import write_depths
-from peerd.store.statistics.steps import SAMPLE, TEN_MINUTES
+from peerd.store.time_series import SAMPLE, TEN_MINUTES
 from tests.store.file_steps import GIGABYTE, Catalogue
 from tests.work.harness import RunnerHarness
 

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from peerd.doorbell.datagram import ClusterClock
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, ComponentFailed, EventBus
+from peerd.store.attempt_series import write_buckets
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.schema.tables import statistics
-from peerd.store.statistics.buckets import write_buckets
-from peerd.store.statistics.steps import MINUTE, bucket_start
+from peerd.store.time_series import MINUTE, bucket_start
 from peerd.testing import FaultyDatabase
 from peerd.work import statistics_writer
 from peerd.work.statistics_writer import FLUSH_EVERY, StatisticsWriter

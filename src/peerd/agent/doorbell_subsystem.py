@@ -45,7 +45,7 @@ from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION
 from peerd.shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import NextDue
-from peerd.store.nodes.nodes import find_node
+from peerd.store.nodes import find_node
 from peerd.store.outcomes import database_now
 from peerd.store.schedules import StoredSchedulesState
 

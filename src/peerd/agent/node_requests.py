@@ -40,9 +40,9 @@ from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import STACK_ACTION
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.shell import ProcessShell
+from peerd.store import node_requests as stored
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.nodes import requests as stored
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store.node_requests import NodeRequest
 
 COMPONENT: Final = "node requests"
 FRUITLESS_LOOKS: Final = (20, 5.0)

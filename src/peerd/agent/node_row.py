@@ -16,8 +16,16 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_registered, waiting_for_node
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes.nodes import Node, find_node, heartbeat, heartbeat_only, is_node_alive, register_incarnation
-from peerd.store.nodes.processes import end_earlier_processes, heartbeat_process
+from peerd.store.nodes import (
+    Node,
+    end_earlier_processes,
+    find_node,
+    heartbeat,
+    heartbeat_only,
+    heartbeat_process,
+    is_node_alive,
+    register_incarnation,
+)
 
 CHECKS_WITHIN_SILENCE: Final = 20
 """How often an earlier incarnation is read until its silence counts as its end."""

@@ -22,8 +22,7 @@ from peerd.runtime.observability.events import MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_output import LogRotation
 from peerd.shell import ProcessShell, Service, register_start, retry_if_replacement
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.nodes.nodes import Node, deregister_node, mark_node_silent
-from peerd.store.nodes.processes import end_process
+from peerd.store.nodes import Node, deregister_node, end_process, mark_node_silent
 from peerd.store.schema.migrate import require_current_schema
 
 SIGN_OFF_WITHIN: Final = 3.0

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from peerd.config.section import serialize_section
 from peerd.config.settings import CommandSettings, GatewaySettings, Settings, WebSettings, WorkerSettings
-from peerd.store.nodes.nodes import new_incarnation
+from peerd.store.nodes import new_incarnation
 
 ENTRIES: Final = {
     "agent": "peerd.entrypoints.agent:agent",

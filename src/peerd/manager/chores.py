@@ -19,23 +19,23 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, Event
-from peerd.store.access.audit import purge_entries
-from peerd.store.access.logins import purge_login_failures, purge_sessions
 from peerd.store.alerts import follow_silent_nodes, purge_alerts
-from peerd.store.bulk.acting import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
-from peerd.store.bulk.rows import purge_bulk
+from peerd.store.attempt_series import purge_statistics, roll_up
+from peerd.store.audit import purge_entries
+from peerd.store.bulk import purge_bulk
+from peerd.store.bulk_chunks import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
 from peerd.store.chore_batches import HistoryAge, HistoryPlace, HistoryStep, ages_of, purge_step
 from peerd.store.due import DueMaintenance
 from peerd.store.enqueue import purge_idempotency_keys
 from peerd.store.limits import purge_limit_starts
 from peerd.store.maintenance import chore_batches as batches
-from peerd.store.nodes.nodes import purge_nodes
-from peerd.store.nodes.requests import purge_requests
+from peerd.store.node_requests import purge_requests
+from peerd.store.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
-from peerd.store.statistics.rollup import RollupStep, purge_statistics, roll_up
-from peerd.store.statistics.steps import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, bucket_start
 from peerd.store.tasks.log_lines import purge_lines
+from peerd.store.time_series import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, RollupStep, bucket_start, purge_step
+from peerd.store.users import purge_login_failures, purge_sessions
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
 """When there is something to do; None: nothing is known that needs the chore."""

@@ -39,11 +39,10 @@ from peerd.store.alerts import OpenCondition, open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.due import DueMaintenance
 from peerd.store.files.disks import count_copies, write_counts
+from peerd.store.queue_depths import QueueDepth, purge_depths, roll_up_depths, sample_depths, write_depths
 from peerd.store.queues import LateQueue, find_late_queues
-from peerd.store.statistics.depths import QueueDepth, roll_up_depths, sample_depths, write_depths
-from peerd.store.statistics.rollup import purge_depths
-from peerd.store.statistics.steps import HOUR, SAMPLE, TEN_MINUTES
 from peerd.store.tasks.rows import BATCH
+from peerd.store.time_series import HOUR, SAMPLE, TEN_MINUTES
 
 REST_RATIO: Final = 100.0
 """A pause is so many times as long as the sample before it, at the least: sampling takes 1 % of the time."""

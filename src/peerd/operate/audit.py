@@ -5,8 +5,8 @@ from __future__ import annotations
 from peerd.domain.access import Right
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.access import audit
-from peerd.store.access.audit import AuditFilter, AuditPage, AuditTail
+from peerd.store import audit
+from peerd.store.audit import AuditFilter, AuditPage, AuditTail
 
 MAX_PAGE = 1_000
 

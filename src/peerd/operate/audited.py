@@ -19,8 +19,8 @@ from peerd.domain.access import Actor, Right
 from peerd.domain.errors import NotPermitted
 from peerd.domain.quoting import ALWAYS_MASKED, Masker, quoted
 from peerd.domain.task import NAME_LIMIT, Call
-from peerd.store.access import audit
-from peerd.store.access.audit import NewAuditEntry, State, write_entry
+from peerd.store import audit
+from peerd.store.audit import NewAuditEntry, State, write_entry
 
 MOST_CHARACTERS: Final = 4_000
 """Of the JSON text of arguments, and of a state."""

@@ -9,7 +9,7 @@ from peerd.domain.files import DEFAULT_CLASS, MAX_COPIES, FileClass
 from peerd.domain.units import parse_size
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.access.audit import bucket_state, file_class_state
+from peerd.store.audit import bucket_state, file_class_state
 from peerd.store.files import buckets, disks
 from peerd.store.files.buckets import Bucket, BucketUsage
 

@@ -16,11 +16,11 @@ from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.task_filter import TaskFilter
 from peerd.operate.visible_tasks import mask_task, require_readable
-from peerd.store.access.audit import bulk_state
-from peerd.store.bulk import rows
-from peerd.store.bulk.acting import carry_out_chunk
-from peerd.store.bulk.creating import PREVIEW_TIME, create_bulk, preview_bulk
-from peerd.store.nodes.processes import is_role_alive
+from peerd.store import bulk
+from peerd.store.audit import bulk_state
+from peerd.store.bulk import PREVIEW_TIME, create_bulk, preview_bulk
+from peerd.store.bulk_chunks import carry_out_chunk
+from peerd.store.nodes import is_role_alive
 from peerd.store.tasks.rows import BATCH
 
 BulkActions = list[BulkAction]
@@ -114,28 +114,28 @@ class BulkOperations(OperationGroup[Mode]):
         wanted = None if states is None else [_state(state) for state in states]
         most = validation.number("limit", limit, 1, 1_000)
         if self._actor.queues is None:
-            return Query("read", rows.list_bulk, wanted, most)
-        return Query("read", rows.list_within, self._actor.queues, wanted, most)
+            return Query("read", bulk.list_bulk, wanted, most)
+        return Query("read", bulk.list_within, self._actor.queues, wanted, most)
 
     @operation(in_queues=True)
     def get(self, bulk_id: int) -> Query[BulkAction]:
         """The bulk action of this id, and how far it is."""
-        return Query("read", _if_within, self._actor.queues, _id(bulk_id), rows.get_bulk)
+        return Query("read", _if_within, self._actor.queues, _id(bulk_id), bulk.get_bulk)
 
     @operation(in_queues=True)
     def pause(self, bulk_id: int) -> Query[BulkAction]:
         """Stop it before its next chunk, until `resume`; raises `BulkActionHasEnded`."""
-        return self._steering(bulk_id, rows.pause_bulk)
+        return self._steering(bulk_id, bulk.pause_bulk)
 
     @operation(in_queues=True)
     def resume(self, bulk_id: int) -> Query[BulkAction]:
         """Go on with one that is paused; raises `BulkActionHasEnded`."""
-        return self._steering(bulk_id, rows.resume_bulk)
+        return self._steering(bulk_id, bulk.resume_bulk)
 
     @operation(in_queues=True)
     def cancel(self, bulk_id: int) -> Query[BulkAction]:
         """End it before its next chunk; what it has done stays done. Raises `BulkActionHasEnded`."""
-        return self._steering(bulk_id, rows.cancel_bulk)
+        return self._steering(bulk_id, bulk.cancel_bulk)
 
     @operation(in_queues=True, audited=False)
     def carry_out(self, bulk_id: int, tasks: int = BATCH) -> Query[BulkAction]:
@@ -193,14 +193,14 @@ def _if_within(
     *args: int,
 ) -> BulkAction:
     """Do it to a bulk action of no other queues than these; another one does not exist (`BulkActionNotFound`)."""
-    rows.require_within(connection, bulk_id, queues)
+    bulk.require_within(connection, bulk_id, queues)
     return act(connection, bulk_id, *args)
 
 
 def _carry_out(connection: Connection, bulk_id: int, size: int) -> BulkAction:
-    rows.get_bulk(connection, bulk_id)
+    bulk.get_bulk(connection, bulk_id)
     done = carry_out_chunk(connection, size, bulk_id).bulk
-    return rows.get_bulk(connection, bulk_id) if done is None else done
+    return bulk.get_bulk(connection, bulk_id) if done is None else done
 
 
 def _action(action: Any) -> TaskAction:

@@ -15,12 +15,12 @@ from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.storage.checking import read_disk_view
 from peerd.storage.overview import count_last_copies
 from peerd.storage.placement.balance import Balance
-from peerd.store.access.audit import State, disk_state
+from peerd.store.audit import State, disk_state
 from peerd.store.files import disks
 from peerd.store.files.disks import DiskCopies
 from peerd.store.files.risks import FileCount
 from peerd.store.files.walks import REBALANCE, begin_rebalance, stop_rebalance
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.nodes import get_node_id
 
 Disks = list[DiskCopies]
 

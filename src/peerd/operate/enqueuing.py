@@ -22,7 +22,7 @@ from peerd.operate.request import EnqueueOptions, new_task, new_tasks
 from peerd.operate.tasks import TaskOperations
 from peerd.runtime.enqueue_span import EnqueueSpan, begin_enqueue_span
 from peerd.store import enqueue
-from peerd.store.access.audit import State
+from peerd.store.audit import State
 from peerd.store.connection.database_errors import is_missing_table
 from peerd.store.connection.mysql import utc_session
 from peerd.store.schema.migrate import newest

@@ -16,8 +16,8 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.doorbell.cluster_secret import derive_access_secret, read_secret
 from peerd.operate import validation
 from peerd.operate.operations import BlockingMode, Mode, OperationGroup, Query, operation
-from peerd.store.access import tokens
-from peerd.store.access.audit import State, access_key_state
+from peerd.store import tokens
+from peerd.store.audit import State, access_key_state
 
 MAX_EXPIRY = 10 * 365 * 86_400.0
 """Seconds."""

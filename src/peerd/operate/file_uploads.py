@@ -13,7 +13,7 @@ from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.file_names import key_text
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.access.audit import upload_state
+from peerd.store.audit import upload_state
 from peerd.store.files import upload_lists, uploads
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.upload_lists import UnfinishedUploads

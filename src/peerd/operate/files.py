@@ -38,7 +38,7 @@ from peerd.storage.checking import (
 from peerd.storage.overview import StorageOverview, is_storage_used, read_storage_overview, read_storage_view
 from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.decision import Decision, FileHealth, decide
-from peerd.store.access.audit import bucket_state, file_state
+from peerd.store.audit import bucket_state, file_state
 from peerd.store.enqueue import enqueue
 from peerd.store.files import buckets, listing, walks
 from peerd.store.files.buckets import StorageUsage, get_bucket

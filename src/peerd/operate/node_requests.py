@@ -16,8 +16,8 @@ from peerd.domain.ring import NodeRequested
 from peerd.domain.task import NAME_LIMIT
 from peerd.operate import validation
 from peerd.operate.operations import Query, Steps
-from peerd.store.nodes import requests
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store import node_requests
+from peerd.store.node_requests import NodeRequest
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def insert_query(node: str, command: NodeCommand, seconds: float, requester: str
     """Request something of a node, ring it, and return the id of the request."""
     return Query(
         "run",
-        requests.insert_request,
+        node_requests.insert_request,
         validation.node(node),
         command,
         requested_by=requester,
@@ -86,11 +86,11 @@ def _wait_for_end(request_id: int, seconds: float) -> Generator[Query[Any] | flo
     deadline = time.monotonic() + seconds
     pause = FIRST_PAUSE
     while True:
-        request: NodeRequest = yield Query("read", requests.get_request, request_id)
+        request: NodeRequest = yield Query("read", node_requests.get_request, request_id)
         if not request.is_open:
             return request
         if not request.is_reachable or time.monotonic() >= deadline:
-            final: NodeRequest = yield Query("run", requests.expire_request, request_id)
+            final: NodeRequest = yield Query("run", node_requests.expire_request, request_id)
             return final
         yield min(pause, max(deadline - time.monotonic(), FIRST_PAUSE))
         pause = min(pause * 1.5, MAX_PAUSE)

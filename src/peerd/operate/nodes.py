@@ -21,11 +21,10 @@ from peerd.operate.node_requests import (
     wait_seconds,
 )
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
-from peerd.store.access.audit import node_state
-from peerd.store.nodes import nodes, processes, requests
-from peerd.store.nodes.nodes import Node, NodeLoad, read_loads
-from peerd.store.nodes.processes import ProcessRecord
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store import node_requests, nodes
+from peerd.store.audit import node_state
+from peerd.store.node_requests import NodeRequest
+from peerd.store.nodes import Node, NodeLoad, ProcessRecord, read_loads
 from peerd.store.tasks.failed_attempts import tasks_lost_with_processes
 
 T = TypeVar("T")
@@ -226,12 +225,12 @@ class NodeOperations(OperationGroup[Mode]):
     @operation
     def get_request(self, request_id: int) -> Query[NodeRequest]:
         """A request to a node, which is kept for a day; raises `NodeRequestNotFound`."""
-        return Query("read", requests.get_request, validation.number("request", request_id, 0))
+        return Query("read", node_requests.get_request, validation.number("request", request_id, 0))
 
     @operation(in_queues=True)
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
-        return Query("read", processes.list_processes, ended=ended)
+        return Query("read", nodes.list_processes, ended=ended)
 
     @operation(in_queues=True)
     def lost_tasks(self) -> Query[LostTasks]:
@@ -260,7 +259,7 @@ def reload_command(kinds: Sequence[str] | None, *, config_only: bool, seconds: f
 
 def _request_only(name: str, command: NodeCommand, seconds: float, requester: str) -> Steps[NodeRequest]:
     request_id = yield insert_query(name, command, seconds, requester)
-    request: NodeRequest = yield Query("read", requests.get_request, request_id)
+    request: NodeRequest = yield Query("read", node_requests.get_request, request_id)
     return request
 
 

@@ -19,12 +19,12 @@ from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics.finding import mask_findings, verdict_on
 from peerd.operate.diagnostics.verdict import ClusterState, examine_state
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures
-from peerd.store.nodes.nodes import Node, count_slots, list_nodes
+from peerd.store.attempt_series import sum_tiles
+from peerd.store.nodes import Node, count_slots, list_nodes
+from peerd.store.queue_depths import ALL_QUEUES, DepthPoint, latest_depths
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import now
-from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, latest_depths
-from peerd.store.statistics.reading import sum_tiles
-from peerd.store.statistics.steps import MINUTE, tiles
+from peerd.store.time_series import MINUTE, tiles
 
 WINDOW: Final = 600.0
 """Seconds."""

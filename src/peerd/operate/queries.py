@@ -9,7 +9,7 @@ from peerd.domain.errors import PeerdError
 from peerd.domain.ring import Ring
 from peerd.operate.audited import AuditTarget
 from peerd.runtime.enqueue_span import EnqueueSpan
-from peerd.store.access.audit import State
+from peerd.store.audit import State
 
 P = ParamSpec("P")
 T = TypeVar("T")

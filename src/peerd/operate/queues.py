@@ -16,10 +16,10 @@ from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store import limits, queues
-from peerd.store.access.audit import limit_state, queue_state
+from peerd.store.audit import limit_state, queue_state
 from peerd.store.jobs.free import kick
+from peerd.store.known_handlers import read_misfit
 from peerd.store.limits import LimitState
-from peerd.store.nodes.known_handlers import read_misfit
 from peerd.store.queues import QueueState
 
 T = TypeVar("T")

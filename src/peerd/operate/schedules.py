@@ -18,8 +18,8 @@ from peerd.operate.new_schedule import ScheduleFields, build_schedule
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
 from peerd.store import schedule_runs, schedules
-from peerd.store.access.audit import schedule_state, stored_schedule_state
-from peerd.store.nodes.nodes import list_nodes
+from peerd.store.audit import schedule_state, stored_schedule_state
+from peerd.store.nodes import list_nodes
 from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import CLUSTER_ROW, ScheduleRow, delete_schedule, insert_schedule, list_stored_names
 

@@ -23,11 +23,7 @@ from peerd.operate.error_groups import read_error_groups
 from peerd.operate.figures import AttemptFigures, ErrorGroups, Overview, SeriesPoint, StatisticsRow
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.overview import read_overview
-from peerd.store.nodes.nodes import get_node_id
-from peerd.store.schema.tables import nodes
-from peerd.store.schema.types import now
-from peerd.store.statistics.depths import ALL_QUEUES, DepthPoint, latest_counts, list_depths
-from peerd.store.statistics.reading import (
+from peerd.store.attempt_series import (
     MOST_GROUPS,
     BucketFilter,
     Dimension,
@@ -35,7 +31,12 @@ from peerd.store.statistics.reading import (
     greatest_groups,
     sum_tiles,
 )
-from peerd.store.statistics.steps import (
+from peerd.store.nodes import get_node_id
+from peerd.store.queue_depths import ALL_QUEUES, DepthPoint, latest_counts, list_depths
+from peerd.store.schema.tables import nodes
+from peerd.store.schema.types import now
+from peerd.store.tasks.counts import TaskCounts
+from peerd.store.time_series import (
     HOUR,
     MINUTE,
     SAMPLE,
@@ -46,7 +47,6 @@ from peerd.store.statistics.steps import (
     step_for,
     tiles,
 )
-from peerd.store.tasks.counts import TaskCounts
 
 Rows = list[StatisticsRow]
 SeriesPoints = list[SeriesPoint]

@@ -36,7 +36,7 @@ from peerd.operate.visible_tasks import (
     read_recent,
     require_readable,
 )
-from peerd.store.access.audit import task_state
+from peerd.store.audit import task_state
 from peerd.store.tasks import actions, pages
 from peerd.store.tasks.counts import find_task_process
 from peerd.store.tasks.log_lines import LastLines, LineFilter, LineSearch, LogPage

@@ -11,9 +11,9 @@ from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.users import new_name
-from peerd.store.access import tokens
-from peerd.store.access.audit import State, token_state
-from peerd.store.access.tokens import ApiToken, NewToken
+from peerd.store import tokens
+from peerd.store.audit import State, token_state
+from peerd.store.tokens import ApiToken, NewToken
 
 MAX_EXPIRY = 10 * 365 * 86_400.0
 """Seconds."""

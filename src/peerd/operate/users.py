@@ -13,9 +13,9 @@ from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, check_text
 from peerd.operate import passwords
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
-from peerd.store.access import users
-from peerd.store.access.audit import user_state
-from peerd.store.access.users import User
+from peerd.store import users
+from peerd.store.audit import user_state
+from peerd.store.users import User
 
 UserList = list[User]
 EAST_ASIAN: Final = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO"})

@@ -18,7 +18,7 @@ from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.observability.log_messages import schedule_run_started
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
+from peerd.schedules.run_executor import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
 from peerd.store import schedule_runs
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun

@@ -16,9 +16,11 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
+import structlog
 
 from peerd.domain.errors import NoReply, PeerdError, ProcessStopping, RequestFailed, Undeliverable
 from peerd.domain.outcome import truncate
@@ -33,11 +35,84 @@ from peerd.runtime.concurrency import (
     wait_despite_cancellation,
 )
 from peerd.runtime.inbox import Message
+from peerd.runtime.messenger import Messenger
 from peerd.runtime.observability.events import EventBus, ScheduleRunEnded
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.schedules.context import ScheduleContext
-from peerd.schedules.run_requests import REPORT_ACTION, RUN_ACTION, RunReport, RunRequest
+
+RUN_ACTION: Final = "peerd.schedules.run"
+"""The action of a `RunRequest`; the reply says whether it is accepted, before the run begins."""
+REPORT_ACTION: Final = "peerd.schedules.ended"
+"""The action of a `RunReport`; the reply comes when it is written."""
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to run a function."""
+
+    run_id: int
+    schedule: str
+    tick_at: datetime
+    origin: str
+    function: str
+    args: list[Any] | dict[str, Any] = []
+    timeout: float | None = None
+
+
+class RunReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a run."""
+
+    run_id: int
+    status: RunStatus
+    error: str | None = None
+    traceback: str | None = None
+
+
+# ---------------------------------------------------------------- context
+
+
+class ScheduleContext:
+    """The current run: the first argument of a scheduled function, if that argument's name is ``ctx``.
+
+    Attributes:
+        schedule: the schedule's name.
+        tick_at: the moment that the run is for, in UTC; for a manual run, when it was requested.
+        origin: ``clock``, ``start``, ``hand``, ``custom`` or ``again``.
+        run_id: of its row in ``schedule_runs``.
+        process: the worker process: ``messenger``, ``client``, ``shared``, ``options``, ``run_in_background``.
+        log: a logger that adds the schedule and the run to each line.
+        cancelled: becomes true when the timeout is over or the process must end. Plain functions, which cannot be
+            interrupted, should check it.
+    """
+
+    def __init__(self, request: RunRequest, process: ProcessContext) -> None:
+        self.schedule = request.schedule
+        self.tick_at: datetime = request.tick_at
+        self.origin = request.origin
+        self.run_id = request.run_id
+        self.process = process
+        self.log: structlog.stdlib.BoundLogger = structlog.get_logger("peerd.schedule").bind(
+            schedule=request.schedule, run=request.run_id
+        )
+        self.cancelled = False
+
+    @property
+    def messenger(self) -> Messenger:
+        """The process's messenger."""
+        return self.process.messenger
+
+    @property
+    def client(self) -> Any:
+        """A `Client` on the process's database; coroutines use ``ctx.client.aio``."""
+        return self.process.client
+
+    @property
+    def shared(self) -> Any:
+        """Access to the objects that the node's processes share in its agent."""
+        return self.process.shared
+
+
+# ---------------------------------------------------------------- executor
+
 
 MAX_REMEMBERED_RUNS: Final = 10_000
 """Accepted runs that a process remembers: an agent that was replaced may request a run again."""

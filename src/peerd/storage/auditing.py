@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Actor, ActorKind, FileAccessKey
 from peerd.domain.files import StoredFile
 from peerd.domain.task import NAME_LIMIT
-from peerd.store.access.audit import NewAuditEntry, State, write_entry
+from peerd.store.audit import NewAuditEntry, State, write_entry
 
 PUT: Final = "files.put"
 REMOVE: Final = "files.remove"
@@ -95,7 +95,7 @@ class FileAuditor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def state_of(file: StoredFile) -> State:
-    """The state of a version, as `peerd.store.access.audit.file_state` reads it."""
+    """The state of a version, as `peerd.store.audit.file_state` reads it."""
     return {"size": file.size, "version": file.version, "class_name": file.class_name, "blake3": file.blake3}
 
 

@@ -48,7 +48,7 @@ from peerd.store.enqueue import enqueue
 from peerd.store.files.checks import lock_checks
 from peerd.store.files.copies import Content, count_bad
 from peerd.store.files.disks import bytes_on_disk
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.nodes import get_node_id
 
 VIEW_TTL: Final = 1.0
 """Seconds for which the disks are not read again."""

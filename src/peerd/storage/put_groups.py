@@ -19,7 +19,7 @@ from peerd.domain.errors import DatabaseBusy, PeerdError
 from peerd.domain.files import FileClass, StoredFile
 from peerd.storage.checking import NewFileToCheck
 from peerd.storage.placement.brake import DiskView
-from peerd.store.access.audit import NewAuditEntry, write_entries
+from peerd.store.audit import NewAuditEntry, write_entries
 from peerd.store.connection.database import Database
 from peerd.store.files.publishing import MAX_PUTS, FilePut, PublishedPut, publish_many
 from peerd.store.files.versions import PUBLISH_TRIES

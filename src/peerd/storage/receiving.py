@@ -28,7 +28,7 @@ from peerd.storage.disk.open_disk import ContentWriter
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.put_groups import EnteredPut
-from peerd.store.access.audit import NewAuditEntry
+from peerd.store.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, get_bucket_and_class
 from peerd.store.files.publishing import FilePut
 from peerd.store.files.versions import Condition, NewFile, discard_staged, get_version, stage

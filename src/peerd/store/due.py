@@ -18,7 +18,8 @@ from sqlalchemy.engine import Connection
 from peerd.domain.bulk import ACTIVE
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
-from peerd.store.nodes.requests import has_waiting_requests
+from peerd.store.attempt_series import latest_bucket
+from peerd.store.node_requests import has_waiting_requests
 from peerd.store.schedules import StoredSchedulesState, stored_schedules_state
 from peerd.store.schema.tables import (
     bulk_actions,
@@ -31,8 +32,6 @@ from peerd.store.schema.tables import (
     unique_keys,
 )
 from peerd.store.schema.types import now
-from peerd.store.statistics.rollup import latest_bucket
-from peerd.store.statistics.steps import MINUTE
 from peerd.store.tasks.conditions import (
     PENDING_KINDS,
     by_index,
@@ -41,6 +40,7 @@ from peerd.store.tasks.conditions import (
     is_waiting_as,
     is_working,
 )
+from peerd.store.time_series import MINUTE
 
 CLOSING_STATUSES = (Status.PENDING, Status.DONE, Status.CANCELED, Status.DEAD)
 

@@ -11,10 +11,11 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
+from peerd.store.queue_depths import QueueDepth
+from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent
-from peerd.store.statistics.depths import QueueDepth
 from peerd.store.take.eligibility import quarantined_lane
 from peerd.store.tasks import counts
 from peerd.store.tasks.conditions import PENDING_KINDS

@@ -15,11 +15,11 @@ from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.domain.outcome import Released, TaskTransition, transition_after, transition_after_crash
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import Event, ReservationsReleased, TasksRescued
+from peerd.store.attempt_series import LostAttempt, count_lost_attempts
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes import ClaimId, apply_verdicts, database_now
 from peerd.store.schema.tables import processes, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.buckets import LostAttempt, count_lost_attempts
 from peerd.store.tasks.conditions import by_index, is_working, status_is
 from peerd.store.tasks.rows import BATCH, lock_tasks, to_whole_number, update_tasks, values_of_release
 

@@ -35,7 +35,7 @@ from peerd.domain.units import format_duration
 from peerd.runtime.process.uncaught_exceptions import describe_exception, exception_text, format_traceback
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes.known_handlers import read_known_handlers
+from peerd.store.known_handlers import read_known_handlers
 from peerd.work.arguments import encode_result
 from peerd.work.handler_process import HandlerProcessError, HandlerReturned
 from peerd.work.task_worker import HandlerAdapter

@@ -24,11 +24,11 @@ from peerd.doorbell.datagram import ClusterClock
 from peerd.runtime.metrics.registry import AttemptStatistics, HandlerKey, HandlerStatistics
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
+from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes import database_now
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.steps import MINUTE
+from peerd.store.time_series import MINUTE
 
 FLUSH_EVERY: Final = 10.0
 """Seconds; a process that dies without a stop loses the counts of so many."""

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from peerd import Role
-from peerd.store.access.users import add_user
 from peerd.store.schema.tables import sessions, users
+from peerd.store.users import add_user
 from tests.pages.live.studio import Studio
 from tests.support.npm import install_packages
 from tests.support.quick_passwords import quick_hash

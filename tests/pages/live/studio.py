@@ -17,10 +17,10 @@ from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.domain.errors import ScheduleNotFound
 from peerd.domain.lifecycle import Status
 from peerd.storage.disk.identity import create_disk
+from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.files.disks import cluster_identity
 from peerd.store.schema.tables import depths
-from peerd.store.statistics.buckets import BucketRow, write_buckets
-from peerd.store.statistics.steps import MINUTE, SAMPLE, bucket_start
+from peerd.store.time_series import MINUTE, SAMPLE, bucket_start
 from peerd.supervision import control_client
 from peerd.testing import eventually
 from tests.cluster.cluster import Cluster, ClusterNode

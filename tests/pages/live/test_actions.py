@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from peerd import BulkSnooze, Client, Task, TaskFilter
 from peerd.domain.lifecycle import Status
-from peerd.store.nodes import nodes as node_rows
+from peerd.store import nodes as node_rows
 from peerd.store.schema.tables import bulk_actions, nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually

@@ -20,13 +20,13 @@ from playwright.sync_api import Browser, Page, expect
 
 from peerd import Client, Role
 from peerd.domain.files import CopyState
-from peerd.store.access.users import add_user
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disks import count_copies, write_counts
 from peerd.store.schema.tables import disks as disk_table
 from peerd.store.schema.tables import file_copies
 from peerd.store.schema.types import seconds_from_now
+from peerd.store.users import add_user
 from peerd.testing import eventually
 from tests.pages.live.conftest import Open
 from tests.pages.live.studio import FAILED, WITHIN, Studio

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from peerd.domain.access import FileAccessKey
 from peerd.doorbell.cluster_secret import derive_access_secret
-from peerd.store.access import tokens
+from peerd.store import tokens
 from tests.storage.nodes import SECRET, ServedNode, StorageCluster
 from tests.store.file_steps import Catalogue
 

@@ -15,7 +15,7 @@ from botocore.credentials import Credentials
 from peerd.domain.access import FileAccessKey, FileRights
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.transfer.node_signature import HEADER, NodeSigner
-from peerd.store.access import tokens
+from peerd.store import tokens
 from peerd.store.schema.tables import file_access_keys
 from peerd.store.schema.types import seconds_from_now
 from tests.storage.nodes import SECRET

@@ -13,7 +13,7 @@ import pytest
 from peerd import Client, NotPermitted
 from peerd.domain.access import Actor
 from peerd.domain.file_errors import AccessKeyNotFound, InvalidFile, NoClusterSecret
-from peerd.store.access.tokens import find_access_key
+from peerd.store.tokens import find_access_key
 from tests.cli.conftest import Peerd
 from tests.cli.conftest import peerd as peerd  # noqa: PLC0414 - pytest finds fixtures by their names here
 from tests.storage.nodes import SECRET

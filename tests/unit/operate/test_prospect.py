@@ -8,7 +8,7 @@ import pytest
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.prospect import prospect_of
-from peerd.store.statistics.depths import DepthPoint
+from peerd.store.queue_depths import DepthPoint
 
 FALLING = "if they go on falling by"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -18,9 +18,8 @@ from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.run_dispatcher import RunDispatcher
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.schedules.scheduler import Scheduler
-from peerd.store import schedule_runs, schedules
+from peerd.store import nodes, schedule_runs, schedules
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes import nodes
 from peerd.store.schedule_runs import NodeIdentity, ScheduleRun
 from peerd.store.schema.tables import schedules as table
 from peerd.store.schema.types import seconds_from_now

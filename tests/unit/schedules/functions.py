@@ -8,8 +8,8 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from peerd.schedules.context import ScheduleContext
 from peerd.schedules.custom_triggers import CustomTrigger
+from peerd.schedules.run_executor import ScheduleContext
 
 CALLS: list[tuple[Any, ...]] = []
 GATES: dict[str, asyncio.Event] = {}

@@ -11,7 +11,7 @@ from peerd.runtime.observability.events import ScheduleFailed, ScheduleRunEnded
 from peerd.schedules import custom_triggers
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
-from peerd.store.nodes import nodes
+from peerd.store import nodes
 from peerd.store.schedule_runs import claim_run
 from peerd.store.schedules import list_schedule_rows
 from peerd.store.tasks import pages

@@ -13,7 +13,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.errors import CommandError
 from peerd.cli.output.formatting import sanitize
 from peerd.cli.output.tables import AlignedTable, Column, right, wide
-from peerd.store.access.audit import REFUSED, AuditEntry
+from peerd.store.audit import REFUSED, AuditEntry
 
 app = new_app()
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from peerd.cli.following import PAGE, read_pages
 from peerd.operate.client import Client
-from peerd.store.access.audit import AuditEntry, AuditTail
+from peerd.store.audit import AuditEntry, AuditTail
 
 OVERLAP: Final = PAGE // 5
 """Ids that are read again: an entry whose transaction ends later has a smaller id than one that was read before it."""

@@ -14,7 +14,7 @@ from peerd.cli.context import CommandContext
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.access import Right
-from peerd.store.access.tokens import ApiToken
+from peerd.store.tokens import ApiToken
 
 app = new_app("List, create and revoke tokens of the API.")
 

@@ -17,7 +17,7 @@ from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right
 from peerd.domain.access import Role
 from peerd.operate import passwords
-from peerd.store.access.users import User
+from peerd.store.users import User
 
 app = new_app("List, add, change and remove users of the API.")
 

@@ -12,7 +12,7 @@ from peerd.cli.output.formatting import first_line, format_age, format_timestamp
 from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
 from peerd.domain.units import format_size
 from peerd.operate.nodes import LiveNode, LiveSlot
-from peerd.store.nodes.nodes import Node
+from peerd.store.nodes import Node
 
 LIVE_COLUMNS = (
     "process",

@@ -16,7 +16,7 @@ from peerd.cli.output.live_display import LiveDisplay, render_progress_bar
 from peerd.cli.tasks.show import OMITTED_COLUMNS, node_names, task_json, tasks_table
 from peerd.domain.bulk import BulkAction, BulkPreview, BulkState, TaskAction
 from peerd.operate.task_filter import TaskFilter
-from peerd.store.bulk.acting import PAUSE_RATIO, ChunkSize
+from peerd.store.bulk_chunks import PAUSE_RATIO, ChunkSize
 
 POLL: Final = 0.5
 """Seconds between two looks at a bulk action that a manager carries out."""

@@ -15,7 +15,7 @@ from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.operate.figures import AttemptFigures, Overview
 from peerd.store.alerts import AlertRecord
-from peerd.store.nodes.nodes import Node, NodeLoad
+from peerd.store.nodes import Node, NodeLoad
 from peerd.store.queues import QueueState
 
 MOST_TASKS: Final = 200

@@ -30,13 +30,13 @@ from peerd.operate.diagnostics.waiting import (
 )
 from peerd.operate.figures import QueueFigures
 from peerd.store.alerts import AlertFilter, AlertRecord, list_alerts
-from peerd.store.nodes.nodes import Node
+from peerd.store.attempt_series import BucketFilter, sum_buckets
+from peerd.store.nodes import Node
 from peerd.store.schema.migrate import read_schema_version
 from peerd.store.schema.tables import alerts, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.statistics.reading import BucketFilter, sum_buckets
-from peerd.store.statistics.steps import MINUTE, tiles
 from peerd.store.tasks.conditions import by_index, is_closing_as, is_working
+from peerd.store.time_series import MINUTE, tiles
 
 FAILING_WITHIN: Final = 150.0
 """Seconds since the last report of a loop that fails: it is reported once a minute."""

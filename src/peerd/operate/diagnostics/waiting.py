@@ -14,10 +14,10 @@ from peerd.config.problems import suggest_similar
 from peerd.domain.lifecycle import Status
 from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level
-from peerd.store.access.audit import DONE, AuditFilter, list_entries
+from peerd.store.audit import DONE, AuditFilter, list_entries
+from peerd.store.known_handlers import count_unknown_handlers
 from peerd.store.limits import LimitState, list_limits
-from peerd.store.nodes.known_handlers import count_unknown_handlers
-from peerd.store.nodes.nodes import Node, NodeLoad, list_nodes, read_serving_loads
+from peerd.store.nodes import Node, NodeLoad, list_nodes, read_serving_loads
 from peerd.store.queues import QueueBacklog, has_jobs_of_clients, known_queues, measure_backlog, pending_nodes
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now

@@ -33,7 +33,7 @@ from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
 from peerd.runtime.concurrency import register_fork_hooks
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store.node_requests import NodeRequest
 
 if TYPE_CHECKING:
     from peerd.storage.client import ContentTransfer

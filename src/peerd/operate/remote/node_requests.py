@@ -16,7 +16,7 @@ from peerd.operate import node_requests
 from peerd.operate.node_requests import FIRST_PAUSE, MAX_PAUSE, answer_of
 from peerd.operate.nodes import NodeOperations, ReloadResult, ScaleResult
 from peerd.operate.operations import Operation
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store.node_requests import NodeRequest
 
 AWAY_WITHIN: Final = 30.0
 """Seconds for which the server may be away while the answer is waited for, as when its node restarts."""

@@ -16,8 +16,8 @@ from peerd.storage.s3.errors import S3AccessDenied
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import S3RequestParser
 from peerd.storage.s3.signature import SignatureVerifier, VerifiedSignature
-from peerd.store.access.logins import WRITTEN_EVERY
-from peerd.store.access.tokens import find_access_key, note_use
+from peerd.store.tokens import find_access_key, note_use
+from peerd.store.users import WRITTEN_EVERY
 
 _KEY_ID: Final = re.compile(r"[A-Z0-9]{1,20}")
 

@@ -25,7 +25,7 @@ from peerd.domain.lifecycle import Status, TaskEvent, after
 from peerd.domain.outcome import TaskTransition
 from peerd.domain.task import Task
 from peerd.store import unique_keys
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.nodes import get_node_id
 from peerd.store.outcomes import record_attempts
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import seconds_from_now

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.column_condition import ColumnCondition, TimeFromNow, parse_conditions, parse_status
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import EARLIEST, LATEST
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.nodes import get_node_id
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.conditions import status_is

@@ -16,7 +16,7 @@ from peerd.manager.chores import CHORES
 from peerd.operate.client import Client
 from peerd.runtime.observability.events import ChoreRan, EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.nodes.nodes import Node, deactivate_silent, deregister_node, heartbeat
+from peerd.store.nodes import Node, deactivate_silent, deregister_node, heartbeat
 from peerd.store.rescue import rescue_untouched
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import Clock, ClockNotGovernable

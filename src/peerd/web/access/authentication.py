@@ -19,9 +19,8 @@ from peerd.domain.errors import InvalidAccess
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.users import checked_name
-from peerd.store.access.logins import find_session, touch_session
-from peerd.store.access.tokens import find_token, touch_token
-from peerd.store.access.users import find_user
+from peerd.store.tokens import find_token, touch_token
+from peerd.store.users import find_session, find_user, touch_session
 from peerd.web.access.request_facts import SAFE_METHODS, address_of, has_csrf_token, peer_of, session_of
 
 Authenticate = Callable[[Request], Actor | Awaitable[Actor | None] | None]

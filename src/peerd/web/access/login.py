@@ -19,10 +19,9 @@ from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.operate import passwords
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
-from peerd.store.access import audit, logins, users
-from peerd.store.access.audit import NewAuditEntry, write_entry
-from peerd.store.access.logins import WINDOW, count_failure, may_attempt, network_of, record_success
-from peerd.store.access.users import Credentials
+from peerd.store import audit, users
+from peerd.store.audit import NewAuditEntry, write_entry
+from peerd.store.users import WINDOW, Credentials, count_failure, may_attempt, network_of, record_success
 
 AT_ONCE: Final = 2
 """Passwords that a process compares at once: each takes 64 MiB and about 50 ms of a processor."""
@@ -137,8 +136,8 @@ def _open(
         users.replace_hash(connection, request.name, new_hash, old=compared.password_hash)
     record_success(connection, request.name, request.address)
     if request.new_password is not None:
-        logins.delete_sessions_of(connection, request.name)
-    logins.open_session(connection, session_id, request.name, request.address, request.replaces)
+        users.delete_sessions_of(connection, request.name)
+    users.open_session(connection, session_id, request.name, request.address, request.replaces)
     rights = RIGHTS_OF[compared.role]
     actor = Actor(name=request.name, kind=ActorKind.USER, rights=rights, address=request.address)
     write_entry(connection, _entry(request.name, request.address, request.operation))
@@ -154,7 +153,7 @@ def _record_failure(connection: Connection, request: LoginRequest) -> None:
 
 def close_session(connection: Connection, session_id: str, actor: Actor) -> None:
     """End a session, and write that it was ended."""
-    logins.delete_session(connection, session_id)
+    users.delete_session(connection, session_id)
     write_entry(connection, _entry(actor.name, actor.address, "session.close"))
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.task import NAME_LIMIT
 from peerd.operate.audit import MAX_PAGE
-from peerd.store.access.audit import AuditEntry
+from peerd.store.audit import AuditEntry
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import Duration, RequestBody
 from peerd.web.problems import documented

@@ -16,7 +16,7 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.domain.task_stack import TaskStack
 from peerd.operate.client import AioClient
 from peerd.operate.nodes import LiveNode, LiveSlot
-from peerd.store.nodes.requests import NodeRequest
+from peerd.store.node_requests import NodeRequest
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import MAX_ID, WHOLE, Name, RequestBody, TaskId
 from peerd.web.problems import documented

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from peerd.domain.access import MAX_SCOPES, Right
 from peerd.domain.task import NAME_LIMIT, QUEUE_NAME
 from peerd.operate.tokens import MOST_QUEUES
-from peerd.store.access.tokens import ApiToken
+from peerd.store.tokens import ApiToken
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import MAX_ID, Duration, RequestBody
 from peerd.web.problems import documented

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from peerd.domain.access import Role
 from peerd.domain.task import NAME_LIMIT
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH
-from peerd.store.access.users import User
+from peerd.store.users import User
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import Name, RequestBody
 from peerd.web.problems import documented

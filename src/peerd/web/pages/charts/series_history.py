@@ -16,7 +16,7 @@ import msgspec
 
 from peerd.domain.errors import InvalidFilter
 from peerd.operate.figures import SeriesPoint
-from peerd.store.statistics.steps import bucket_start, step_for
+from peerd.store.time_series import bucket_start, step_for
 from peerd.web.pages.charts.series import MOST_LINES, label_of
 
 RECENT: Final = 3

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from peerd.domain.access import Right
 from peerd.domain.errors import InvalidAccess, InvalidFilter, NotPermitted
 from peerd.domain.task import NAME_LIMIT
-from peerd.store.access.audit import AuditEntry, AuditPage
+from peerd.store.audit import AuditEntry, AuditPage
 from peerd.web.pages.actions import FormField
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.subjects import Subject

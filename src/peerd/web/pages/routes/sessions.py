@@ -13,7 +13,7 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
-from peerd.store.access.users import has_users
+from peerd.store.users import has_users
 from peerd.web.access.login import LoginRefused, LoginRequest, LoginService, close_session, require_session
 from peerd.web.access.request_facts import address_of, session_of
 from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie

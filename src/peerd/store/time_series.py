@@ -11,7 +11,10 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+
+from peerd.store.schema.types import now, seconds_from_now
 
 MINUTE: Final = 60
 TEN_MINUTES: Final = 600
@@ -82,6 +85,60 @@ def step_for(seconds: float) -> int:
     if seconds <= LONGEST_FINE:
         return MINUTE
     return TEN_MINUTES if seconds <= LONGEST_MEDIUM else HOUR
+
+
+# ---------------------------------------------------------------- coarser rows
+
+
+class RollupStep(msgspec.Struct, frozen=True):
+    """What was done.
+
+    Attributes:
+        rows: how many were written.
+        after: from where to go on; None: nothing more is complete.
+        done_until: the moment before which nothing is left; None: it is as it was.
+    """
+
+    rows: int
+    after: datetime | None = None
+    done_until: datetime | None = None
+
+
+def find_complete_span(
+    connection: Connection, table: sa.Table, step: int, finer: int, since: datetime, kept: float
+) -> tuple[datetime, datetime] | RollupStep:
+    """Begin and end of the first span of a step that is over and has fine rows.
+
+    Returns:
+        both; a `RollupStep` that does nothing if there is no such span.
+    """
+    at, present = table.c.at, connection.execute(sa.select(now())).scalar_one()
+    oldest = bucket_start(present - timedelta(seconds=kept), step) + timedelta(seconds=step)
+    begin = max(bucket_start(since, step), oldest)
+    found = connection.execute(sa.select(at).where(table.c.step == finer, at >= begin).order_by(at).limit(1)).scalar()
+    if found is None:
+        return RollupStep(0)
+    start = bucket_start(found, step)
+    end = start + timedelta(seconds=step)
+    if present < end + timedelta(seconds=SETTLED_AFTER[step]):
+        return RollupStep(0, done_until=start)
+    return start, end
+
+
+def purge_step(connection: Connection, table: sa.Table, step: int, age: float, limit: int) -> int:
+    """Delete rows of a step that are older than so many seconds, of the oldest moments.
+
+    They are about ``limit``, since all of a moment are deleted together.
+
+    Both ends of their time are given: PostgreSQL takes the rows of other steps before the last moment for rows of this
+    one, and would read the whole table in place of what it believes to be a large part of it.
+    """
+    of_step, at = table.c.step == step, table.c.at
+    oldest = sa.select(at).where(of_step, at < seconds_from_now(-age)).order_by(at).limit(limit)
+    moments = connection.execute(oldest).scalars().all()
+    if not moments:
+        return 0
+    return connection.execute(sa.delete(table).where(of_step, at.between(moments[0], moments[-1]))).rowcount
 
 
 # ---------------------------------------------------------------- greater

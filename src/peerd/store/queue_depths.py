@@ -21,10 +21,16 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store.schema.tables import depths, queues
 from peerd.store.schema.types import Instant, now
-from peerd.store.statistics.rollup import RollupStep, find_complete_span
-from peerd.store.statistics.steps import SAMPLE, placeholder_of, upsert_of_greater
 from peerd.store.tasks import counts
-from peerd.store.tasks.rows import batches
+from peerd.store.tasks.rows import BATCH, batches
+from peerd.store.time_series import (
+    SAMPLE,
+    RollupStep,
+    find_complete_span,
+    placeholder_of,
+    purge_step,
+    upsert_of_greater,
+)
 
 ALL_QUEUES: Final = ""
 MOST_QUEUES: Final = 1_000
@@ -191,11 +197,11 @@ def list_pending(connection: Connection, since: datetime, only: Collection[str] 
 
 
 def roll_up_depths(connection: Connection, step: int, since: datetime, kept: float) -> RollupStep:
-    """As `peerd.store.statistics.rollup.roll_up`, for samples: a coarse row has the greatest values of its span."""
+    """As `peerd.store.attempt_series.roll_up`, for samples: a coarse row has the greatest values of its span."""
     span = find_complete_span(connection, depths, step, FINER[step], since, kept)
     if isinstance(span, RollupStep):
         return span
-    start, end = span.start, span.end
+    start, end = span
     at, fine = depths.c.at, depths.c.step == FINER[step]
     statement = sa.select(
         depths.c.queue,
@@ -213,6 +219,11 @@ def roll_up_depths(connection: Connection, step: int, since: datetime, kept: flo
     for piece in batches(rows):
         _write_greater(connection, step, piece)
     return RollupStep(len(rows), end, end)
+
+
+def purge_depths(connection: Connection, step: int, age: float, limit: int = BATCH) -> int:
+    """Delete samples, or coarser rows, that are older than so many seconds."""
+    return purge_step(connection, depths, step, age, limit)
 
 
 def _write_greater(connection: Connection, step: int, rows: Sequence[tuple[Any, ...]]) -> None:

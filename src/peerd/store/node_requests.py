@@ -19,7 +19,7 @@ from peerd.domain.errors import NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeCommand, NodeRequestStatus, command_name, encode_command
 from peerd.domain.outcome import truncate
 from peerd.store.connection.mysql import wait_for_sync
-from peerd.store.nodes.nodes import get_node
+from peerd.store.nodes import get_node
 from peerd.store.schema.tables import node_requests, nodes
 from peerd.store.schema.types import now, seconds_from_now
 

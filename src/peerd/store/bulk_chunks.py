@@ -6,7 +6,7 @@ finds the next tasks behind the place that the row names, locks those that are s
 the new place and the counts. So a chunk is done exactly once, also when a process or a server dies in the middle of it.
 
 The walk goes by the index of the filter's status. Tasks that the bulk action has written may come up again behind the
-place, and are not selected any more (`peerd.store.bulk.creating`). Tasks that are selected do not move in an index,
+place, and are not selected any more (`peerd.store.bulk`). Tasks that are selected do not move in an index,
 since nothing has changed them.
 
 Rows that another session has locked are remembered in ``postponed``, and come again when the walk is over.
@@ -43,10 +43,9 @@ from peerd.domain.bulk import (
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store.bulk.creating import Selection
-from peerd.store.bulk.rows import BULK, decode_ids, encode_ids, get_bulk, to_bulk, write_bulk
+from peerd.store.bulk import BULK, Selection, decode_ids, encode_ids, get_bulk, to_bulk, write_bulk
 from peerd.store.connection import database_errors
-from peerd.store.nodes.nodes import get_node_id
+from peerd.store.nodes import get_node_id
 from peerd.store.schema.tables import bulk_actions
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks import actions

@@ -21,10 +21,10 @@ from sqlalchemy.engine import Connection, RowMapping
 from peerd.domain.access import MAX_SCOPES, FileAccessKey, FileRights, FileScope, Right
 from peerd.domain.errors import TokenNotFound
 from peerd.domain.file_errors import AccessKeyNotFound, InvalidFile
-from peerd.store.access.logins import WRITTEN_EVERY, digest
 from peerd.store.records import to_record
 from peerd.store.schema.tables import api_tokens, file_access_keys
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.users import WRITTEN_EVERY, digest
 
 FORM: Final = re.compile(r"peerd_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 RIGHTS: Final = msgspec.json.Decoder(frozenset[Right])

@@ -1,1 +1,0 @@
-"""Users, tokens, sessions, failed logins and the audit log."""

@@ -1,1 +1,0 @@
-"""Nodes and processes: registration, heartbeats, and the handlers that each process knows."""
