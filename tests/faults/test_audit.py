@@ -8,17 +8,16 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client
+from peerd.domain.bulk import BulkDelete
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.store import chore_batches, nodes, outcomes
-from peerd.store.maintenance import chore_batches
-from peerd.store.nodes import nodes
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.migrate import migrate
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from tests.faults import audit, final_tables, history, load
 from tests.support.outcomes import record_outcome
 
@@ -60,7 +59,7 @@ def test_each_change_of_a_task_is_written_down_in_its_order_with_its_author_time
         assert client.database.run(outcomes.complete, 7, {held: '{"lease": 2}'}) == set()
         now = client.now().timestamp()
         client.tasks.retry(held.id)
-        client.database.run(actions.delete, held.id)
+        client.database.run(act_on_task, held.id, BulkDelete())
         found = found_in(client)
         changes = [(one.what, one.old_status, one.new_status, one.old_lease, one.new_lease) for one in found.changes]
         assert changes == [

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
 
+from peerd.domain.bulk import BulkCancel, BulkDelete, BulkMove, BulkRetry
 from peerd.domain.errors import PeerdError
 from peerd.domain.task import NewTask
 from peerd.store.enqueue import enqueue
 from peerd.store.nodes import set_draining
 from peerd.store.queues import pause, resume
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from tests.simulation.plan import ONLY_NEW, QUEUES, PlannedEvent
 
 if TYPE_CHECKING:
@@ -81,17 +82,17 @@ def _to_a_task(world: World, one: PlannedEvent, node: str) -> None:
     task_id = ids[int(one.target * len(ids))]
     match one.what:
         case "cancel":
-            world.by_hand("cancel", actions.cancel, task_id)
+            world.by_hand("cancel", act_on_task, task_id, BulkCancel())
         case "retry":
             world.history.retried_by_hand.add(task_id)
-            world.by_hand("retry", actions.retry, task_id)
+            world.by_hand("retry", act_on_task, task_id, BulkRetry())
         case "delete":
             world.history.deleted_by_hand.add(task_id)
-            world.by_hand("delete", actions.delete, task_id)
+            world.by_hand("delete", act_on_task, task_id, BulkDelete())
         case "move":
             needs_new_code = world.rules.rows[task_id].name in ONLY_NEW
             to = world.nodes[0].name if needs_new_code else node
-            world.by_hand("move", actions.move, task_id, None if one.extent < 0.3 else to)
+            world.by_hand("move", act_on_task, task_id, BulkMove(None if one.extent < 0.3 else to))
         case "move by hand":
             _execute(world, "move by hand", MOVE, id=task_id)
 

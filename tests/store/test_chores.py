@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.store import nodes
-from peerd.store.maintenance import chore_batches
+from peerd.store import chore_batches, nodes
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table

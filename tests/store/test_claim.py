@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import nodes
-from peerd.store.enqueue import enqueue
+from peerd.store import enqueue, nodes
 from peerd.store.schema.tables import limits
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer, ClaimMutex

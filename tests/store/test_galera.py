@@ -12,19 +12,18 @@ import pymysql
 import pytest
 from sqlalchemy.exc import DBAPIError
 
+from peerd.domain.bulk import BulkCancel, BulkRetry
 from peerd.domain.lifecycle import Status
 from peerd.domain.schedule import RunStatus
 from peerd.domain.task import NewTask
 from peerd.store import chore_batches, enqueue, nodes, outcomes, rescue, schedule_runs
 from peerd.store.connection import database_errors, mysql
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches, rescue
-from peerd.store.nodes import nodes
 from peerd.store.outcomes import database_now
 from peerd.store.schema.migrate import current_revision, migrate, newest
 from peerd.store.take import claiming
-from peerd.store.tasks import actions, pages
+from peerd.store.tasks import pages
+from peerd.store.tasks.actions import act_on_task
 from tests.store.schedule_steps import PROCESS, declare, identity, schedule
 from tests.store.test_concurrent_claimers import claims_of, start
 from tests.store.world import World, at_once
@@ -124,11 +123,11 @@ def test_all_servers_promote_purge_and_rescue_at_once_and_each_row_once(world: W
 def test_of_two_servers_that_give_a_key_to_different_tasks_one_fails(world: World, servers: list[Database]) -> None:
     """The key's row is written by whoever takes it: a lock alone would be unknown to the other server."""
     task_id = world.add(unique_key="key")
-    world.run(actions.cancel, task_id)
+    world.run(act_on_task, task_id, BulkCancel())
     seen_by_all(servers)
     with servers[1].engine.connect() as slow:
         assert enqueue.enqueue(slow, NewTask(queue="q", unique_key="key")).created
-        servers[2].run(actions.retry, task_id)
+        servers[2].run(act_on_task, task_id, BulkRetry())
         with pytest.raises(DBAPIError):
             slow.commit()
     seen_by_all(servers)

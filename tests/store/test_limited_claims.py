@@ -14,8 +14,6 @@ import sqlalchemy as sa
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store import nodes, outcomes, queues
-from peerd.store.limits import turns
-from peerd.store.nodes import nodes
 from peerd.store.schema.tables import limits, tasks
 from peerd.store.statements import new_token
 from peerd.store.take import backlog, claiming, turns

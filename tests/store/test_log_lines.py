@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from peerd import Actor, Client
 from peerd.config.settings import QueueSettings
+from peerd.domain.bulk import BulkDelete
 from peerd.domain.errors import NotPermitted
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor
@@ -20,7 +21,8 @@ from peerd.manager.chores import make_walks
 from peerd.store import chore_batches
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks import actions, log_lines
+from peerd.store.tasks import log_lines
+from peerd.store.tasks.actions import act_on_task
 from peerd.store.tasks.log_lines import PART, LineFilter, LineRange, LoggedLine, purge_lines, search_lines, write_lines
 from tests.store.plans import analyze, problems_of_plans, recorded_statements
 from tests.store.world import World
@@ -171,7 +173,7 @@ def test_lines_end_with_their_task(world: World) -> None:
     assert [page.ended for page in ended] == [False, True, False], "a line may come, none may, there are more"
     assert world.run(chore_batches.purge, Status.DONE, 50.0) == 3 + 12
     assert world.count(task_logs) == 4
-    world.run(actions.delete, kept)
+    world.run(act_on_task, kept, BulkDelete())
     assert world.count(task_logs) == 0
 
 

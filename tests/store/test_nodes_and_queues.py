@@ -13,8 +13,6 @@ from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleA
 from peerd.store import node_requests, nodes
 from peerd.store.due import find_agent_work, find_next_due
 from peerd.store.node_requests import NodeRequest
-from peerd.store.nodes import nodes
-from peerd.store.schema.tables import node_requests
 from peerd.store.schema.tables import node_requests as requests_table
 from peerd.store.schema.types import seconds_from_now
 from tests.store.world import World, at_once

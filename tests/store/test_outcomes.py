@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from peerd import Client
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import ERROR_LIMIT, Failed
 from peerd.store import outcomes
 from peerd.store.outcomes import ClaimId, TaskProgress, WriteResult
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks import actions
 from tests.store.world import World, held
 from tests.support.outcomes import record_outcome
 
@@ -30,7 +30,7 @@ def test_texts_that_a_database_would_refuse_are_cut_and_repaired(world: World) -
     [attempt] = world.attempts(task_id)
     assert len(attempt.error or "") <= ERROR_LIMIT
     assert "\x00" not in (attempt.error or "\x00")
-    world.run(actions.cancel, task_id, dirty)
+    Client(world.store).tasks.cancel(task_id, dirty)
     assert len(world.get(task_id).error or "") <= ERROR_LIMIT
 
 

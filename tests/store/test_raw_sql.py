@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from peerd.domain.bulk import BulkBury, BulkCancel, BulkDelete, BulkKick, BulkMove, BulkRetry
 from peerd.domain.errors import TaskNotFound
 from peerd.domain.lifecycle import Status
 from peerd.store import chore_batches
@@ -20,7 +20,7 @@ from peerd.store.jobs.statistics import job_statistics
 from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from tests.store.job_steps import bury, put, release, reserve
 from tests.store.world import World
 
@@ -180,8 +180,7 @@ def test_a_job_that_no_library_would_write_is_treated_like_any_other_and_keeps_n
 
 
 def test_a_task_that_no_database_can_have_is_not_found_by_any_action(world: World) -> None:
-    move, bury = partial(actions.move, node=None), partial(actions.bury, order=17)
-    for action in (actions.cancel, actions.retry, move, bury, actions.kick, actions.delete):
+    for action in (BulkCancel(), BulkRetry(), BulkMove(None), BulkBury(), BulkKick(), BulkDelete()):
         for nowhere in (10**9, 0, -1, 2**64):
             with pytest.raises(TaskNotFound, match=str(nowhere)):
-                world.run(action, nowhere)
+                world.run(act_on_task, nowhere, action)

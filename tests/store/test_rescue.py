@@ -11,16 +11,16 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.attempt_totals import AttemptTotals
+from peerd.domain.bulk import BulkCancel, BulkRetry
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
 from peerd.store import due, nodes, rescue
 from peerd.store.attempt_series import sum_tiles
-from peerd.store.maintenance import due, rescue
 from peerd.store.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from peerd.store.time_series import MINUTE, tiles
 from tests.store.job_steps import put, reserve_one
 from tests.store.world import World, at_once
@@ -100,8 +100,8 @@ def test_a_task_keeps_its_place_in_the_order_when_its_holder_died_and_loses_it_b
         [first, *_] = world.take(world.claimer(), 1, quarantined=world.get(victim).crashes > 0)
         assert (first.id == victim) == (failures == 0), end
         die(first, crashed=False)
-    world.run(actions.cancel, victim)
-    world.run(actions.retry, victim)
+    world.run(act_on_task, victim, BulkCancel())
+    world.run(act_on_task, victim, BulkRetry())
     assert world.get(victim).failures == 0
 
 

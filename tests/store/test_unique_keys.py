@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import sqlalchemy as sa
 
+from peerd.domain.bulk import BulkRetry
 from peerd.domain.errors import IdempotencyKeyReused, NodeNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
@@ -16,7 +17,7 @@ from peerd.store.connection.database import Database
 from peerd.store.enqueue import Enqueued, enqueue_once, purge_idempotency_keys
 from peerd.store.schema.tables import idempotency_keys
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from tests.store.world import World, at_once
 
 pytestmark = pytest.mark.every_database
@@ -62,7 +63,7 @@ def test_a_retry_and_enqueues_of_its_key_leave_one_unfinished_task(world: World)
 
         def retry(old: int = old) -> bool:
             try:
-                world.run(actions.retry, old)
+                world.run(act_on_task, old, BulkRetry())
             except UniqueKeyTaken:
                 return False
             return True

@@ -12,23 +12,21 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, TypeVarTuple
 
 import sqlalchemy as sa
 
+from peerd.domain.bulk import BulkCancel
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
 from peerd.store import chore_batches, enqueue, nodes, outcomes
 from peerd.store import nodes as process_records
 from peerd.store.connection.database import Database
-from peerd.store.enqueue import enqueue
-from peerd.store.maintenance import chore_batches
-from peerd.store.nodes import nodes
-from peerd.store.nodes import processes as process_records
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import attempts, metadata, processes, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import new_token
 from peerd.store.take import claiming
 from peerd.store.take.claimer import Claimer, ClaimMutex
-from peerd.store.tasks import actions, pages
+from peerd.store.tasks import pages
+from peerd.store.tasks.actions import act_on_task
 from tests.support.outcomes import record_outcome
 
 T = TypeVar("T")
@@ -165,7 +163,7 @@ class World:
                 return task_id
         task_id = self.add(priority=next(_urgent), **fields)  # so that it is the next to be claimed
         if status is Status.CANCELED:
-            self.store.run(actions.cancel, task_id)
+            self.store.run(act_on_task, task_id, BulkCancel())
             return task_id
         task = self.take_one()
         assert task.id == task_id

@@ -8,8 +8,9 @@ from functools import partial
 import pytest
 
 from peerd import Queue, Status
+from peerd.domain.bulk import BulkCancel
 from peerd.runtime.observability.events import ClaimLost
-from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from peerd.testing import eventually_async
 from peerd.work import executor_slots
 from peerd.work.executor_slots import PrefetchEstimate
@@ -108,7 +109,7 @@ async def test_a_task_that_waits_for_a_slot_is_touched_and_never_begins_once_it_
     before = each_harness.world.get(second).checked_at
     assert before is not None
     await eventually_async(lambda: (each_harness.world.get(second).checked_at or before) > before)
-    each_harness.database.run(actions.cancel, second, "not needed any more")
+    each_harness.database.run(act_on_task, second, BulkCancel("not needed any more"))
     await eventually_async(lambda: each_harness.of(ClaimLost))
     gates.open("0", "1")
     await each_harness.until(first, Status.DONE)

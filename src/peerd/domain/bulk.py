@@ -130,7 +130,7 @@ class BulkKick(msgspec.Struct, frozen=True, tag="kick", forbid_unknown_fields=Tr
 TaskAction = (
     BulkRetry | BulkCancel | BulkDelete | BulkSnooze | BulkMove | BulkMoveToQueue | BulkChange | BulkBury | BulkKick
 )
-"""What a bulk action does to each task."""
+"""What is done to one task, or to each of a bulk action."""
 
 EVENTS: Final[dict[type[msgspec.Struct], TaskEvent]] = {
     BulkRetry: TaskEvent.RETRY,

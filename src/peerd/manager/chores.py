@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, Event
+from peerd.store import chore_batches as batches
 from peerd.store.alerts import follow_silent_nodes, purge_alerts
 from peerd.store.attempt_series import purge_statistics, roll_up
 from peerd.store.audit import purge_entries
@@ -28,13 +29,12 @@ from peerd.store.chore_batches import HistoryAge, HistoryPlace, HistoryStep, age
 from peerd.store.due import DueMaintenance
 from peerd.store.enqueue import purge_idempotency_keys
 from peerd.store.limits import purge_limit_starts
-from peerd.store.maintenance import chore_batches as batches
 from peerd.store.node_requests import purge_requests
 from peerd.store.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 from peerd.store.tasks.log_lines import purge_lines
-from peerd.store.time_series import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, RollupStep, bucket_start, purge_step
+from peerd.store.time_series import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, RollupStep, bucket_start
 from peerd.store.users import purge_login_failures, purge_sessions
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]

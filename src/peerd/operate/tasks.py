@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Unpack
 
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Right
-from peerd.domain.errors import InvalidFilter, InvalidTask
+from peerd.domain.bulk import (
+    BulkBury,
+    BulkCancel,
+    BulkChange,
+    BulkDelete,
+    BulkKick,
+    BulkMove,
+    BulkMoveToQueue,
+    BulkRetry,
+    BulkSnooze,
+    TaskAction,
+    action_tag,
+)
+from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor, levels_from
 from peerd.domain.node_request import StackArguments
+from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
-from peerd.domain.task import BODY_LIMIT, PRIORITY_RANGE, Attempt, Task, check_moment, check_text
+from peerd.domain.task import PRIORITY_RANGE, Attempt, Task
 from peerd.domain.task_stack import TaskStack
 from peerd.operate import validation
 from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
@@ -37,7 +50,8 @@ from peerd.operate.visible_tasks import (
     require_readable,
 )
 from peerd.store.audit import task_state
-from peerd.store.tasks import actions, pages
+from peerd.store.tasks import pages
+from peerd.store.tasks.actions import act_on_task
 from peerd.store.tasks.counts import find_task_process
 from peerd.store.tasks.log_lines import LastLines, LineFilter, LineSearch, LogPage
 from peerd.store.tasks.pages import TaskPage
@@ -265,30 +279,30 @@ class TaskOperations(OperationGroup[Mode]):
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
         """
-        query = self._action(actions.retry, task_id)
+        query = self._action(BulkRetry(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True)
     def cancel(self, task_id: int, reason: str = "canceled by hand") -> Query[None]:
         """End a task that has not ended."""
-        query = self._action(actions.cancel, task_id, validation.reason(reason))
+        query = self._action(BulkCancel(truncate(validation.reason(reason), ERROR_LIMIT)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
     def bury(self, task_id: int) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
-        query = self._action(actions.bury, task_id, time.time_ns() // 1000)
+        query = self._action(BulkBury(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
     def kick(self, task_id: int) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
-        return self._action(actions.kick, task_id).then_ring(TasksAvailable())
+        return self._action(BulkKick(), task_id).then_ring(TasksAvailable())
 
     @operation(in_queues=True)
     def delete(self, task_id: int) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
-        return self._action(actions.delete, task_id).then_ring(ClaimRevoked((task_id,)))
+        return self._action(BulkDelete(), task_id).then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
     def move(self, task_id: int, node: str | None) -> Query[None]:
@@ -297,7 +311,7 @@ class TaskOperations(OperationGroup[Mode]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        query = self._action(actions.move, task_id, validation.text_or_none("node", node))
+        query = self._action(BulkMove(validation.text_or_none("node", node)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True)
@@ -308,7 +322,7 @@ class TaskOperations(OperationGroup[Mode]):
             UniqueKeyTaken: a task of that queue has its unique key.
         """
         self._require_queue("tasks.move_to_queue", validation.queue(queue))
-        query = self._action(actions.move_to_queue, task_id, queue)
+        query = self._action(BulkMoveToQueue(queue), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
     @operation(in_queues=True)
@@ -319,9 +333,7 @@ class TaskOperations(OperationGroup[Mode]):
             task_id: the task's.
             duration: seconds from now, or "1h".
         """
-        seconds = validation.seconds("duration", duration)
-        check_moment("start", None, seconds)
-        query = self._action(actions.snooze, task_id, seconds)
+        query = self._action(BulkSnooze(validation.seconds("duration", duration)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
@@ -336,16 +348,9 @@ class TaskOperations(OperationGroup[Mode]):
         Raises:
             InvalidTask: a body that cannot be written as JSON, or is too large; or nothing to change.
         """
-        values: dict[str, object] = {}
-        if priority is not None:
-            values["priority"] = validation.number("priority", priority, *PRIORITY_RANGE)
-        if body is not UNSET:
-            values |= {"body": json_text("body", body), "body_bytes": None}
-            check_text("body", str(values["body"]), BODY_LIMIT)
-        if not values:
-            raise InvalidTask("priority", "nothing is to be changed; give a priority or a body")
-        query = self._action(actions.change, task_id, **values)
-        return query.then_ring(TasksAvailable())
+        rank = None if priority is None else validation.number("priority", priority, *PRIORITY_RANGE)
+        action = BulkChange(rank, None if body is UNSET else json_text("body", body))
+        return self._action(action, task_id).then_ring(TasksAvailable())
 
     def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> TaskScope:
         """The tasks that the actor may see among those of a filter.
@@ -356,12 +361,12 @@ class TaskOperations(OperationGroup[Mode]):
         require_readable(self._actor, self._masker, operation_name, wanted)
         return TaskScope(wanted, self._actor.queues, self._masker)
 
-    def _action(self, action: Callable[..., None], task_id: int, *args: object, **values: object) -> Query[None]:
-        scope = self._scope(f"tasks.{action.__name__}")
+    def _action(self, action: TaskAction, task_id: int) -> Query[None]:
+        scope = self._scope(f"tasks.{action_tag(action)}")
         number = validation.task_id(task_id)
 
         def act(connection: Connection) -> None:
-            action(connection, number, *args, only=scope.conditions(connection), **values)
+            act_on_task(connection, number, action, only=scope.conditions(connection))
 
         return Query("run", act).acting_on("task", number, task_state, number)
 

@@ -29,9 +29,9 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.attempt_totals import BIN_COUNT, OUTCOMES, AttemptTotals, Histogram
 from peerd.domain.errors import InvalidFilter
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import statistics
 from peerd.store.schema.types import Instant, now
+from peerd.store.statements import insert_if_absent
 from peerd.store.tasks.rows import BATCH, batches, to_whole_number
 from peerd.store.time_series import (
     MINUTE,

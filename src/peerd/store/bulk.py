@@ -41,7 +41,6 @@ from peerd.domain.bulk import (
 from peerd.domain.errors import BulkActionHasEnded, BulkActionNotFound, InvalidFilter
 from peerd.domain.lifecycle import Status, sources
 from peerd.domain.task import EARLIEST, Task
-from peerd.store.bulk import get_bulk, insert_bulk
 from peerd.store.nodes import get_node_id
 from peerd.store.outcomes import database_now
 from peerd.store.schema.tables import bulk_actions, tasks

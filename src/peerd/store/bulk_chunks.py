@@ -27,15 +27,11 @@ from peerd.domain.bulk import (
     ACTIVE,
     MOST_ERRORS,
     BulkAction,
-    BulkBury,
-    BulkCancel,
     BulkChange,
-    BulkDelete,
     BulkKick,
     BulkMove,
     BulkMoveToQueue,
     BulkRetry,
-    BulkSnooze,
     BulkState,
     RefusedTask,
     TaskAction,
@@ -45,11 +41,9 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.bulk import BULK, Selection, decode_ids, encode_ids, get_bulk, to_bulk, write_bulk
 from peerd.store.connection import database_errors
-from peerd.store.nodes import get_node_id
 from peerd.store.schema.tables import bulk_actions
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.tasks import actions
-from peerd.store.tasks.actions import delete_rows
+from peerd.store.tasks.actions import act
 from peerd.store.tasks.filters import resolve_filter
 from peerd.store.tasks.pages import EntryPlace, decode_place, encode_place, walk_sections
 from peerd.store.tasks.rows import BATCH, lock_tasks
@@ -69,45 +63,6 @@ PAUSE_RATIO: Final = 2.0
 END_OF_WALK: Final = "end"
 MAX_ERROR: Final = 4_000
 """Characters."""
-
-
-def act(connection: Connection, action: TaskAction, locked: Sequence[Task], bulk_id: int) -> actions.Refusals:
-    """Do it to all of them, as this bulk action; the tasks that were refused.
-
-    Raises:
-        NodeNotFound: no node has the name of the action any more.
-    """
-    match action:
-        case BulkRetry():
-            return actions.retry_tasks(connection, locked, bulk_id=bulk_id)
-        case BulkCancel(reason):
-            actions.cancel_tasks(connection, locked, reason, bulk_id=bulk_id)
-        case BulkDelete():
-            delete_rows(connection, list(locked))
-        case BulkSnooze(seconds):
-            actions.snooze_tasks(connection, locked, seconds, bulk_id=bulk_id)
-        case BulkMove(node):
-            node_id = None if node is None else get_node_id(connection, node)
-            actions.move_tasks(connection, locked, node_id, node, bulk_id=bulk_id)
-        case BulkMoveToQueue(queue):
-            return actions.move_tasks_to_queue(connection, locked, queue, bulk_id=bulk_id)
-        case BulkChange():
-            actions.change_tasks(connection, locked, changed_values(action), bulk_id=bulk_id)
-        case BulkBury():
-            actions.bury_tasks(connection, locked, time.time_ns() // 1000, bulk_id=bulk_id)
-        case BulkKick():
-            actions.kick_tasks(connection, locked, bulk_id=bulk_id)
-    return {}
-
-
-def changed_values(change: BulkChange) -> dict[str, object]:
-    """The columns that a change writes.
-
-    >>> changed_values(BulkChange(priority=20))
-    {'priority': 20}
-    """
-    values: dict[str, object] = {} if change.priority is None else {"priority": change.priority}
-    return values if change.body is None else values | {"body": change.body, "body_bytes": None}
 
 
 def makes_claimable(action: TaskAction) -> bool:
@@ -317,7 +272,7 @@ class _Chunk:
         locked = lock_tasks(connection, found, *conditions, skip_locked=True, bodies=False) if found else []
         missing = set(found) - {task.id for task in locked}
         held = self._selection.ids_among(connection, sorted(missing)) if missing else set()
-        refused = act(connection, self._bulk.action, locked, self._bulk.id) if locked else {}
+        refused = act(connection, self._bulk.action, locked, bulk_id=self._bulk.id) if locked else {}
         done = [task for task in locked if task.id not in refused]
         tried = set(found) if tried_again else set()
         postponed = [task_id for task_id in self._postponed if task_id not in tried] + sorted(held)

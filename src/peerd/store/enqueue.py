@@ -21,7 +21,6 @@ from peerd.domain.errors import IdempotencyKeyReused, InvalidTask, NodeNotFound
 from peerd.domain.task import NewTask
 from peerd.store import unique_keys
 from peerd.store.insert import insert_many, insert_one
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import idempotency_keys, nodes
 from peerd.store.schema.types import MYSQL, seconds_from_now
 from peerd.store.statements import DriverConnection, insert_if_absent, new_token

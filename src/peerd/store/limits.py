@@ -20,7 +20,6 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import limit_starts, limits, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent

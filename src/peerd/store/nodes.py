@@ -19,10 +19,10 @@ from peerd.domain.errors import NodeHasPinnedTasks, NodeNotFound, NodeReplaced, 
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import truncate
 from peerd.store.known_handlers import decode_handlers
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.migrate import NODE_ALIVE_WITHIN, newest
 from peerd.store.schema.tables import nodes, processes, queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.statements import insert_if_absent
 from peerd.store.tasks.conditions import PENDING_WITHOUT_KEY, by_index, is_working
 
 HEARTBEAT: Final = (

@@ -37,7 +37,6 @@ from peerd.domain.outcome import (
     truncate,
 )
 from peerd.domain.task import Task
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import now
 from peerd.store.statements import CompiledStatement, id_in_list, insert_if_absent

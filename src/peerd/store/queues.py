@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
 from peerd.store.queue_depths import QueueDepth
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent

@@ -1,8 +1,4 @@
-"""Rows of tables as values: read as structs, inserted, also where their keys may be there already, and deleted.
-
-A row whose key may be there is inserted by one statement that does not fail for the key: an INSERT that fails and an
-UPDATE after it would raise a shared lock to an exclusive one, at which three competitors deadlock on InnoDB.
-"""
+"""Rows of tables as values: read as structs, inserted, and deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.store.schema.types import MYSQL, seconds_from_now
+from peerd.store.schema.types import seconds_from_now
 from peerd.store.statements import insert_new
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -91,37 +87,3 @@ def delete_older(connection: Connection, table: sa.Table, column: sa.Column[Any]
     first = sa.select(table.c.id).where(old).order_by(column).limit(limit).with_for_update(skip_locked=True)
     ids = sorted(connection.execute(first).scalars())
     return connection.execute(sa.delete(table).where(table.c.id.in_(ids), old)).rowcount if ids else 0
-
-
-# ---------------------------------------------------------------- keys that may be there
-
-
-def insert_if_absent(
-    connection: Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], key: tuple[str, ...]
-) -> None:
-    """Insert rows, except those whose key is there already; such a row is locked and stays as it is."""
-    insert = _insert(table, connection.dialect.name).values([dict(row) for row in rows])
-    unchanged = {key[0]: table.c[key[0]]}
-    if connection.dialect.name in MYSQL:
-        connection.execute(insert.on_duplicate_key_update(unchanged))
-    else:
-        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=unchanged))
-
-
-def insert_new(table: sa.Table, dialect: str) -> Any:
-    """An insert that leaves out rows whose key is there already; the ``rowcount`` of its result counts the others."""
-    insert = _insert(table, dialect)
-    new = insert.prefix_with("IGNORE") if dialect in MYSQL else insert.on_conflict_do_nothing()
-    return new.inline().execution_options(preserve_rowcount=True)
-
-
-def _insert(table: sa.Table, dialect: str) -> Any:
-    insert: Any
-    match dialect:  # each process loads its own dialect only
-        case "postgresql":
-            from sqlalchemy.dialects.postgresql import insert  # noqa: PLC0415
-        case "sqlite":
-            from sqlalchemy.dialects.sqlite import insert  # noqa: PLC0415
-        case _:
-            from sqlalchemy.dialects.mysql import insert  # noqa: PLC0415
-    return insert(table)

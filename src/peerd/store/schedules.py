@@ -32,7 +32,6 @@ from peerd.domain.schedule import CLUSTER, WORKER, FireTick, MissTick, RunStatus
 from peerd.store import schedule_runs as runs
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes import database_now
-from peerd.store.records import insert_if_absent
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.tables import nodes, schedule_runs, schedules, stored_schedules
 from peerd.store.schema.types import Instant, moment, now, seconds_from_now

@@ -16,7 +16,6 @@ from peerd.domain.errors import UniqueKeyTaken
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.task import Task
 from peerd.store.connection.mysql import reads_latest_commits
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import tasks, unique_keys
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent, new_token

@@ -23,9 +23,10 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Role
 from peerd.domain.errors import LastAdmin, UserExists, UserNotFound
-from peerd.store.records import add_new, columns_of, delete_older, insert_if_absent, read_all, read_first
+from peerd.store.records import add_new, columns_of, delete_older, read_all, read_first
 from peerd.store.schema.tables import login_failures, sessions, users
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.statements import insert_if_absent
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):

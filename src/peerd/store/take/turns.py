@@ -23,7 +23,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.store.limits import LimitCapacity
-from peerd.store.records import insert_if_absent
 from peerd.store.schema.tables import CLAIM_ORDER, tasks, turns
 from peerd.store.statements import CompiledStatement, insert_if_absent
 from peerd.store.take.claimer import Claimer

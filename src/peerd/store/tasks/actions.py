@@ -1,25 +1,38 @@
-"""Actions on a task. Each takes effect at once, on a running task too.
+"""Actions on tasks. Each takes effect at once, on a running task too.
 
 An action on a running task invalidates the claim. The holder learns of it by a ring, or at its next touch or refused
 write; until then the handler runs on, and nothing of it is written.
 
-Rows are locked before they are written, one or many in the same statements. The caller has checked that the status of
-each task allows the action. A running task is taken from its holder: its lease is raised, and the attempt that ends
-here is recorded. Tasks of one status become tasks of one status, so there is a statement for each status that occurs.
-It repeats the status; no expression in it may read the status, because MySQL computes the values of an UPDATE from left
-to right, from those already written. ``mark`` are columns that are written besides, such as the bulk action that does
-it.
+Rows are locked before they are written, one or many in the same statements. A running task is taken from its holder:
+its lease is raised, and the attempt that ends here is recorded. Tasks of one status become tasks of one status, so
+there is a statement for each status that occurs. It repeats the status; no expression in it may read the status,
+because MySQL computes the values of an UPDATE from left to right, from those already written. ``mark`` are columns that
+are written besides, such as the bulk action that does it.
 """
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from peerd.domain.bulk import (
+    BulkBury,
+    BulkCancel,
+    BulkChange,
+    BulkDelete,
+    BulkKick,
+    BulkMove,
+    BulkMoveToQueue,
+    BulkRetry,
+    BulkSnooze,
+    TaskAction,
+    event_of,
+)
 from peerd.domain.errors import TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status, TaskEvent, after
 from peerd.domain.outcome import TaskTransition
@@ -45,128 +58,75 @@ from peerd.store.tasks.rows import (
 
 Refusals = Mapping[int, UniqueKeyTaken]
 """The tasks that were left as they are, by their ids."""
-NOTHING_LEFT = dict.fromkeys(
-    ("start_at", "deadline_at", "buried_order", "finished_at", "result", "progress", "progress_note")
-)
+NOTHING_LEFT: Final = dict.fromkeys(("start_at", "buried_order", "finished_at", "result", "progress", "progress_note"))
 """What a task loses that is run again."""
 
 
-def cancel(
-    connection: Connection, task_id: int, reason: str = "canceled by hand", *, only: TaskConditions | None = None
+def act_on_task(
+    connection: Connection, task_id: int, action: TaskAction, *, only: TaskConditions | None = None
 ) -> None:
-    """End a task that has not ended.
+    """Do something to one task.
 
     Raises:
         TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it has ended already.
+        NodeNotFound: no node has the name of the action.
+        IllegalTransition: its status does not allow the action.
+        UniqueKeyTaken: another task holds its unique key.
     """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.CANCEL)
-    cancel_tasks(connection, [task], reason)
+    conditions = (only or TaskConditions()).conditions()
+    locked = lock_tasks(connection, [task_id], *conditions) if 0 < task_id < 2**63 else []
+    if not locked:
+        raise TaskNotFound(task_id)
+    after(locked[0].status, event_of(action))
+    for refusal in act(connection, action, locked).values():
+        raise refusal
 
 
-def retry(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Let a task run again at once, with all its attempts ahead, from any status.
+def act(connection: Connection, action: TaskAction, locked: Sequence[Task], **mark: Any) -> Refusals:
+    """Do something to tasks whose rows are locked, and whose statuses allow it; those that were refused.
 
     Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it is pending already, or waits for others.
-        UniqueKeyTaken: a younger task holds its unique key now.
+        NodeNotFound: no node has the name of the action.
     """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.RETRY)
-    _raise_refusal(retry_tasks(connection, [task]))
+    label, reason, values = "", "", dict[str, Any]()
+    match action:
+        case BulkRetry():
+            return _retry(connection, locked, **mark)
+        case BulkMoveToQueue(queue):
+            return _move_to_queue(connection, locked, queue, **mark)
+        case BulkDelete():
+            delete_rows(connection, locked)
+            return {}
+        case BulkCancel(reason):
+            label, values = "withdrawn", canceled_values(reason)
+        case BulkSnooze(seconds):
+            label, reason, values = "snoozed", "to be run later", {"start_at": seconds_from_now(seconds)}
+        case BulkMove(node):
+            label, reason = "moved", f"moved to {node or 'any node'}"
+            values = {"node_id": None if node is None else get_node_id(connection, node)}
+        case BulkBury():
+            label, reason = "buried", "set aside by hand"
+            values = {"buries": raised(tasks.c.buries), "buried_order": time.time_ns() // 1000}  # kicked in this order
+        case BulkChange():
+            values = changed_values(action)
+        case BulkKick():
+            values = kicked_values()
+    _take_from_holders(connection, locked, label, reason)
+    _write(connection, locked, event_of(action), **values, **mark)
+    return {}
 
 
-def move(connection: Connection, task_id: int, node: str | None, *, only: TaskConditions | None = None) -> None:
-    """Give a task to a node, or to any (None). A running one is taken from its holder and made pending.
+def changed_values(change: BulkChange) -> dict[str, object]:
+    """The columns that a change writes.
 
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        NodeNotFound: no node has this name.
-        IllegalTransition: it has ended.
+    >>> changed_values(BulkChange(priority=20))
+    {'priority': 20}
     """
-    node_id = None if node is None else get_node_id(connection, node)
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.MOVE)
-    move_tasks(connection, [task], node_id, node)
+    values: dict[str, object] = {} if change.priority is None else {"priority": change.priority}
+    return values if change.body is None else values | {"body": change.body, "body_bytes": None}
 
 
-def move_to_queue(connection: Connection, task_id: int, queue: str, *, only: TaskConditions | None = None) -> None:
-    """Put a task into another queue, with its unique key. A running one is taken from its holder and made pending.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it has ended.
-        UniqueKeyTaken: another task has its unique key in that queue.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.MOVE)
-    _raise_refusal(move_tasks_to_queue(connection, [task], queue))
-
-
-def snooze(connection: Connection, task_id: int, seconds: float, *, only: TaskConditions | None = None) -> None:
-    """Let a task start after some seconds. A running one is taken from its holder.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it has ended, is buried, or waits for other tasks.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.RESCHEDULE)
-    snooze_tasks(connection, [task], seconds)
-
-
-def change(connection: Connection, task_id: int, *, only: TaskConditions | None = None, **values: object) -> None:
-    """Write columns of a task that neither runs nor has ended, and that no status or claim depends on.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it is running, or has ended.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.CHANGE)
-    change_tasks(connection, [task], values)
-
-
-def bury(connection: Connection, task_id: int, order: int, *, only: TaskConditions | None = None) -> None:
-    """Set a task aside, which has not ended: nothing claims it until it is kicked or retried.
-
-    ``order`` is microseconds of a clock: queue clients kick what was buried first.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it has ended, or is buried already.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.BURY)
-    bury_tasks(connection, [task], order)
-
-
-def kick(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Make a task pending that is buried, or waits for its time. Its attempts stay as they are.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-        IllegalTransition: it is neither buried, nor scheduled, nor a failure.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.KICK)
-    kick_tasks(connection, [task])
-
-
-def delete(connection: Connection, task_id: int, *, only: TaskConditions | None = None) -> None:
-    """Delete a task, its attempts and its log lines. The holder of a running one is refused its next write.
-
-    Raises:
-        TaskNotFound: it is not there, or not one of ``only``.
-    """
-    task = _lock_existing(connection, task_id, only)
-    after(task.status, TaskEvent.DELETE)
-    delete_rows(connection, [task])
-
-
-def delete_rows(connection: Connection, locked: list[Task]) -> int:
+def delete_rows(connection: Connection, locked: Sequence[Task]) -> int:
     """Delete tasks whose rows are locked, their attempts and log lines, and the keys that end with them.
 
     Returns the number of tasks and log lines.
@@ -181,31 +141,7 @@ def delete_rows(connection: Connection, locked: list[Task]) -> int:
     return len(ids) + lines
 
 
-def _lock_existing(connection: Connection, task_id: int, only: TaskConditions | None) -> Task:
-    """The task, locked, if it still meets the filter by which it was found."""
-    conditions = (only or TaskConditions()).conditions()
-    locked = lock_tasks(connection, [task_id], *conditions) if 0 < task_id < 2**63 else []
-    if not locked:
-        raise TaskNotFound(task_id)
-    return locked[0]
-
-
-def _raise_refusal(refused: Refusals) -> None:
-    for error in refused.values():
-        raise error
-
-
-# ---------------------------------------------------------------- effects
-
-
-def cancel_tasks(connection: Connection, locked: Sequence[Task], reason: str, **mark: Any) -> None:
-    """End tasks."""
-    _take_from_holders(connection, locked, "withdrawn", reason)
-    for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **canceled_values(reason), **mark)
-
-
-def retry_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> Refusals:
+def _retry(connection: Connection, locked: Sequence[Task], **mark: Any) -> Refusals:
     """Let tasks run again, with all attempts, except where a younger task has the unique key."""
     refused: dict[int, UniqueKeyTaken] = {}
     for group in _groups_of_distinct_keys(locked):
@@ -213,28 +149,11 @@ def retry_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> 
         retried = [task for task in group if task.id not in refused]
         _take_from_holders(connection, retried, "retried", "to be run again")
         values = {"attempts": 0, "failures": 0, "crashes": 0, "finish_at": finish_at_ahead(), **NOTHING_LEFT}
-        for status, ids in _by_status(retried):
-            update_tasks(
-                connection,
-                ids,
-                status_is(status),
-                status=_target(status, TaskEvent.RETRY),
-                lease=next_lease(tasks.c.lease),
-                **values,
-                **mark,
-            )
+        _write(connection, retried, TaskEvent.RETRY, lease=next_lease(tasks.c.lease), **values, **mark)
     return refused
 
 
-def move_tasks(
-    connection: Connection, locked: Sequence[Task], node_id: int | None, node: str | None, **mark: Any
-) -> None:
-    """Pin tasks to a node, or to none."""
-    _take_from_holders(connection, locked, "moved", f"moved to {node or 'any node'}")
-    _write(connection, locked, TaskEvent.MOVE, node_id=node_id, deadline_at=None, **mark)
-
-
-def move_tasks_to_queue(connection: Connection, locked: Sequence[Task], queue: str, **mark: Any) -> Refusals:
+def _move_to_queue(connection: Connection, locked: Sequence[Task], queue: str, **mark: Any) -> Refusals:
     """Put tasks into another queue, except those whose unique key a task has there."""
     refused: dict[int, UniqueKeyTaken] = {}
     moved: list[Task] = []
@@ -246,46 +165,18 @@ def move_tasks_to_queue(connection: Connection, locked: Sequence[Task], queue: s
             except UniqueKeyTaken as error:
                 refused[task.id] = error
     _take_from_holders(connection, moved, "moved", f"moved to queue {queue}")
-    _write(connection, moved, TaskEvent.MOVE, queue=queue, deadline_at=None, **mark)
+    _write(connection, moved, TaskEvent.MOVE, queue=queue, **mark)
     return refused
-
-
-def snooze_tasks(connection: Connection, locked: Sequence[Task], seconds: float, **mark: Any) -> None:
-    """Let tasks start after so many seconds."""
-    _take_from_holders(connection, locked, "snoozed", "to be run later")
-    _write(connection, locked, TaskEvent.RESCHEDULE, start_at=seconds_from_now(seconds), deadline_at=None, **mark)
-
-
-def change_tasks(connection: Connection, locked: Sequence[Task], values: Mapping[str, Any], **mark: Any) -> None:
-    """Write columns that no status or claim depends on."""
-    for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **values, **mark)
-
-
-def bury_tasks(connection: Connection, locked: Sequence[Task], order: int, **mark: Any) -> None:
-    """Set tasks aside."""
-    _take_from_holders(connection, locked, "buried", "set aside by hand")
-    values = {"buries": raised(tasks.c.buries), "buried_order": order, "deadline_at": None}
-    _write(connection, locked, TaskEvent.BURY, **values, **mark)
-
-
-def kick_tasks(connection: Connection, locked: Sequence[Task], **mark: Any) -> None:
-    """Make tasks pending."""
-    for status, ids in _by_status(locked):
-        update_tasks(connection, ids, status_is(status), **kicked_values(), **mark)
 
 
 def _write(connection: Connection, locked: Sequence[Task], event: TaskEvent, **values: Any) -> None:
     """Write the status after an event, and columns; of a running task the lease too."""
     for status, ids in _by_status(locked):
+        target = after(status, event)
+        assert isinstance(target, Status)
         lease = {"lease": next_lease(tasks.c.lease)} if status is Status.WORKING else {}
-        update_tasks(connection, ids, status_is(status), status=_target(status, event), **lease, **values)
-
-
-def _target(status: Status, event: TaskEvent) -> Any:
-    target = after(status, event)
-    assert isinstance(target, Status)
-    return status_literal(target)
+        written = {"status": status_literal(target), "deadline_at": None, **lease, **values}
+        update_tasks(connection, ids, status_is(status), **written)
 
 
 def _by_status(locked: Sequence[Task]) -> list[tuple[Status, list[int]]]:

@@ -29,7 +29,6 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.log_line import LogCursor, TaskLogLine
-from peerd.store.records import insert_new
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
 from peerd.store.statements import CompiledStatement, insert_new
