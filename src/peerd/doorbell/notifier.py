@@ -26,7 +26,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.errors import PeerdError
 from peerd.domain.pacing import Backoff
 from peerd.domain.ring import Coalescer, Ring
 from peerd.doorbell.cluster_secret import read_secret
@@ -177,13 +176,6 @@ def _close(reference: weakref.ref[Notifier]) -> None:
         notifier.close()
 
 
-class EndpointsUnknown(PeerdError):
-    """The nodes' addresses could not be read a moment ago, and are not read again yet."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the addresses of the nodes could not be read: {reason}")
-
-
 @dataclass(eq=False)
 class DatagramTransport:
     """Rings by UDP."""
@@ -202,8 +194,8 @@ class DatagramTransport:
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._endpoints: frozenset[Endpoint] = frozenset()
         self._endpoints_expire_at: float | None = None
-        self._last_error: str | None = None
-        """Why the addresses could not be read; None when they were."""
+        self._last_error: Exception | None = None
+        """Why the addresses could not be read a moment ago; they are not read again yet."""
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Ring at the known nodes; when their addresses have expired, read them and ring at the new nodes too."""
@@ -215,13 +207,13 @@ class DatagramTransport:
             try:
                 self._endpoints = self._read_endpoints()
             except Exception as error:
-                self._last_error = f"{type(error).__name__}: {error}"
+                self._last_error = error
                 raise
             self._last_error = None
             self._endpoints_expire_at = self.clock() + (ENDPOINTS_TTL if self._endpoints else NO_ENDPOINTS_TTL)
             self.send_to(self._endpoints - notified, rings)
         elif self._last_error is not None:
-            raise EndpointsUnknown(self._last_error)
+            raise self._last_error
 
     def _read_endpoints(self) -> frozenset[Endpoint]:
         asked_at = self.cluster_clock.steady()

@@ -104,6 +104,17 @@ FINISHED: Final = {"done", "snoozed", "released", "canceled", "unknown"}
 FAILED_RUNS: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED)
 
 
+_REPORTED: Final[dict[type[Event], tuple[ErrorKind, str]]] = {
+    events.PeriodicLoopEnded: (ErrorKind.LOOP, "worker"),
+    events.ScheduleRunEnded: (ErrorKind.SCHEDULE, "schedule"),
+    events.MessageHandlerFailed: (ErrorKind.MESSAGE, "action"),
+    events.WebRequestFailed: (ErrorKind.REQUEST, "what"),
+    events.BackgroundWorkFailed: (ErrorKind.BACKGROUND, "name"),
+    events.AttemptHookFailed: (ErrorKind.HOOK, "hook"),
+}
+"""The kind of an error with a traceback, and the field that says what has failed."""
+
+
 def report_of(event: Event) -> ErrorReport | None:  # noqa: PLR0911 - a table
     """The report of an event, if it is an error of the user's code.
 
@@ -120,24 +131,15 @@ def report_of(event: Event) -> ErrorReport | None:  # noqa: PLR0911 - a table
             return ErrorReport(kind=ErrorKind.CRASH, what=f"tasks {tasks}", error=event.cause)
         case events.ProcessExited(expected=False) if event.status != CRASHED:  # of that, it has reported the exception
             return ErrorReport(kind=ErrorKind.PROCESS, what=event.slot, error=event.cause)
-        case events.PeriodicLoopEnded(error=str()):
-            return _report(ErrorKind.LOOP, event.worker, event)
-        case events.ScheduleRunEnded() if event.status in FAILED_RUNS:
-            return _report(ErrorKind.SCHEDULE, event.schedule, event)
-        case events.MessageHandlerFailed():
-            return _report(ErrorKind.MESSAGE, event.action, event)
-        case events.WebRequestFailed():
-            return _report(ErrorKind.REQUEST, event.what, event)
-        case events.BackgroundWorkFailed():
-            return _report(ErrorKind.BACKGROUND, event.name, event)
-        case events.AttemptHookFailed():
-            return _report(ErrorKind.HOOK, event.hook, event)
-        case _:
+        case events.PeriodicLoopEnded(error=None):
             return None
-
-
-def _report(kind: ErrorKind, what: str, event: Any) -> ErrorReport:
-    return ErrorReport(kind=kind, what=what, error=event.error or "", traceback=event.traceback)
+        case events.ScheduleRunEnded() if event.status not in FAILED_RUNS:
+            return None
+    if (row := _REPORTED.get(type(event))) is None:
+        return None
+    kind, name = row
+    failed: Any = event
+    return ErrorReport(kind=kind, what=getattr(event, name), error=failed.error or "", traceback=failed.traceback)
 
 
 def _report_of_attempt(event: events.AttemptEnded) -> ErrorReport | None:
