@@ -86,22 +86,25 @@ class AlertDispatcher(Subsystem):
 
 @dataclass(eq=False)
 class AlertDelivery:
-    """Delivers alerts to one hook."""
+    """Delivers alerts to one hook.
+
+    Args:
+        kinds: those that are sent.
+        limit: how many of each kind are sent.
+        clock: monotonic, in seconds.
+    """
 
     name: str
     hook: AlertHook
     kinds: Container[str]
-    """Those that are sent."""
     limit: AlertRateLimiter
-    """How many of each kind are sent."""
     events: EventBus
     clock: Callable[[], float]
-    """Monotonic, in seconds."""
 
     def __post_init__(self) -> None:
         self._queue: deque[Alert] = deque()
+        # the latest suppressed alert of each kind, until the rate allows to send it
         self._suppressed: dict[str, Alert] = {}
-        """The latest suppressed alert of each kind, until the rate allows to send it."""
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while the queue is empty and nothing is being sent."""

@@ -42,11 +42,14 @@ class ComponentState(StrEnum):
 
 @dataclass(eq=False)
 class Component:
-    """A coroutine that is restarted when it fails."""
+    """A coroutine that is restarted when it fails.
+
+    Args:
+        run: returns only when its work is over for good.
+    """
 
     name: str
     run: ComponentFunction
-    """Returns only when its work is over for good."""
     events: EventBus
 
     def __post_init__(self) -> None:

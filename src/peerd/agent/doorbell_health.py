@@ -41,13 +41,16 @@ MISCONFIGURATIONS: Final = {
 
 @dataclass(eq=False)
 class RejectedRings:
-    """Counts the rings that this node rejects, and logs them once a minute for each reason."""
+    """Counts the rings that this node rejects, and logs them once a minute for each reason.
+
+    Attributes:
+        last: reason and sender.
+    """
 
     events: EventBus
     clock: Callable[[], float] = time.monotonic
     counts: Counter[RejectionReason] = field(default_factory=Counter)
     last: tuple[RejectionReason, str] | None = None
-    """Reason and sender."""
 
     def __post_init__(self) -> None:
         self._logged_at: dict[RejectionReason, float] = {}
@@ -77,13 +80,16 @@ class RejectedRings:
 
 @dataclass(eq=False)
 class DoorbellHealth:
-    """Pings this node's own doorbell, and keeps its status."""
+    """Pings this node's own doorbell, and keeps its status.
+
+    Args:
+        transport: `datagrams` or `notify`.
+        on_change: called when the doorbell begins or ceases to work.
+    """
 
     transport: str
-    """`datagrams` or `notify`."""
     events: EventBus
     on_change: Callable[[], None]
-    """Called when the doorbell begins or ceases to work."""
 
     def __post_init__(self) -> None:
         self.rejected = RejectedRings(self.events)

@@ -57,15 +57,18 @@ NO_SECRET: Final = "there is no secret: give every node the same one in [cluster
 
 @dataclass(eq=False)
 class DoorbellSubsystem(Subsystem):
-    """The doorbell of a node."""
+    """The doorbell of a node.
+
+    Args:
+        on_request: called when a request waits for this node, or may.
+        on_schedules: called with the state of the schedules that are in the database; None: it may have changed.
+    """
 
     node: NodeSettings
     cluster: ClusterSettings
     incarnation: str
     on_request: Callable[[], object]
-    """Called when a request waits for this node, or may."""
     on_schedules: Callable[[StoredSchedulesState | None], object]
-    """Called with the state of the schedules that are in the database; None: it may have changed."""
 
     def __post_init__(self) -> None:
         self._secret: str | None = None

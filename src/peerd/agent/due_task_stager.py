@@ -39,24 +39,27 @@ FRUITLESS_CHECKS: Final = (20, 5.0)
 
 @dataclass(eq=False)
 class DueTaskStager:
-    """Stages tasks as they fall due."""
+    """Stages tasks as they fall due.
+
+    Args:
+        node_id: this node's.
+        ring: rings at all nodes, this one included.
+        cluster_clock: synchronized at each check.
+        incarnation: of this node.
+        on_check: called with what each check has read.
+    """
 
     threads: DatabaseThreads
     node_id: int
-    """This node's."""
     ring: Callable[[TasksAvailable], None]
-    """Rings at all nodes, this one included."""
     cluster_clock: ClusterClock
-    """Synchronized at each check."""
     incarnation: str
-    """Of this node."""
     on_check: Callable[[NextDue], object]
-    """Called with what each check has read."""
 
     def __post_init__(self) -> None:
         self._wake_at = 0.0
+        # the event loop's time, and the database's at the same moment
         self._clock_pair: tuple[float, datetime] | None = None
-        """The event loop's time, and the database's at the same moment."""
         self._earlier_due = asyncio.Event()
         self._fruitless_checks = TokenBucket(*FRUITLESS_CHECKS)
 

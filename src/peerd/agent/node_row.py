@@ -100,6 +100,11 @@ class NodeHeartbeat:
     """Writes the heartbeat of a node and of its agent's process, in a thread.
 
     User code that blocks the agent's event loop does not stop it.
+
+    Args:
+        every: seconds between two heartbeats.
+        on_replaced: called on the event loop when another incarnation of the node has registered.
+        ticker: makes the thread.
     """
 
     database: Database
@@ -107,12 +112,9 @@ class NodeHeartbeat:
     incarnation: str
     process_id: int
     every: float
-    """Seconds between two heartbeats."""
     outages: OutageTracker
     on_replaced: Callable[[NodeReplaced], None]
-    """Called on the event loop when another incarnation of the node has registered."""
     ticker: Callable[[PeriodicStep], PeriodicThread]
-    """Makes the thread."""
 
     def __post_init__(self) -> None:
         self._next_process_heartbeat = 0.0

@@ -25,13 +25,16 @@ dead process."""
 
 @dataclass(eq=False)
 class OrphanReleaser:
-    """Processes the master's death reports one after the other, and acknowledges each."""
+    """Processes the master's death reports one after the other, and acknowledges each.
+
+    Args:
+        incarnation: of the master.
+        send: to the master.
+    """
 
     threads: DatabaseThreads
     incarnation: str
-    """Of the master."""
     send: Callable[[Mapping[str, object]], None]
-    """To the master."""
     outages: OutageTracker
     events: EventBus
 

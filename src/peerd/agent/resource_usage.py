@@ -53,12 +53,15 @@ class ExceededLimit(NamedTuple):
 
 @dataclass(eq=False)
 class ResourceMonitor(Subsystem):
-    """Samples all processes of the node with their descendants, such as the ffmpeg of a worker."""
+    """Samples all processes of the node with their descendants, such as the ffmpeg of a worker.
+
+    Args:
+        limits_by_kind: limits of other programs, which cannot be asked.
+        every: seconds between two samples.
+    """
 
     limits_by_kind: Mapping[str, UsageLimits] = field(default_factory=dict)
-    """Limits of other programs, which cannot be asked."""
     every: float = SAMPLE_EVERY
-    """Seconds between two samples."""
 
     def __post_init__(self) -> None:
         self._meter = UsageMeter()
@@ -150,8 +153,8 @@ class LimitMonitor:
 class UsageMeter:
     """Measures processes. Processor time is that since the measurement before."""
 
+    # by process id: the time of the measurement, and the seconds of processor time that the tree had used
     _previous: dict[int, tuple[float, float]] = field(default_factory=dict)
-    """By process id: the time of the measurement, and the seconds of processor time that the tree had used."""
 
     def read(self, pids: Iterable[int], now: float) -> dict[int, ResourceUsage]:
         """A sample of each process that exists, by a monotonic clock; the first one has no processor time."""

@@ -54,13 +54,16 @@ UNSIGNED_RATE_WITH_SECRET: Final = (5, 1.0)
 
 @dataclass(eq=False)
 class UdpListener:
-    """Receives datagrams, from `open` to `close`."""
+    """Receives datagrams, from `open` to `close`.
+
+    Args:
+        on_ring: called with each ring.
+        rejected: counts the other datagrams.
+    """
 
     verifier: Verifier
     on_ring: Callable[[Ring], None]
-    """Called with each ring."""
     rejected: RejectedRings
-    """Counts the other datagrams."""
 
     def __post_init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -134,16 +137,19 @@ def bound_host(cluster: ClusterSettings, advertised: str, url: URL) -> str:
 
 @dataclass(eq=False)
 class PostgresqlListener:
-    """Receives notifications from `run` to its cancellation, in a thread with a connection of its own."""
+    """Receives notifications from `run` to its cancellation, in a thread with a connection of its own.
+
+    Args:
+        on_ring: called on the event loop with each ring.
+        on_change: called on the event loop: with a problem when the connection is lost, with None when it is open.
+        rejected: counts the other notifications.
+    """
 
     database: Database
     verifier: NotificationVerifier
     on_ring: Callable[[Ring], None]
-    """Called on the event loop with each ring."""
     on_change: Callable[[str | None], None]
-    """Called on the event loop: with a problem when the connection is lost, with None when it is open."""
     rejected: RejectedRings
-    """Counts the other notifications."""
 
     def __post_init__(self) -> None:
         self._unsigned = TokenBucket(*(UNSIGNED_RATE_WITH_SECRET if self.verifier.has_secret else UNSIGNED_RATE))

@@ -31,22 +31,25 @@ SIGN_OFF_WITHIN: Final = 3.0
 
 @dataclass(eq=False)
 class AgentService(Service):
-    """The agent of one node."""
+    """The agent of one node.
+
+    Args:
+        incarnation: of its master.
+        silence: seconds without a heartbeat after which other nodes count this one as inactive.
+        options: [agent.options].
+        ticker: makes the thread of the heartbeat.
+        subsystems: started in this order, and stopped in the reverse order.
+    """
 
     heartbeat_every = None  # `NodeHeartbeat` writes it
 
     settings: NodeSettings
     logging: LoggingSettings
     incarnation: str
-    """Of its master."""
     silence: float
-    """Seconds without a heartbeat after which other nodes count this one as inactive."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """[agent.options]."""
     ticker: Callable[[PeriodicStep], PeriodicThread] = PeriodicThread
-    """Makes the thread of the heartbeat."""
     subsystems: Sequence[Subsystem] = ()
-    """Started in this order, and stopped in the reverse order."""
 
     def __post_init__(self) -> None:
         self._replaced = False

@@ -178,16 +178,19 @@ class SetupFailed(PeerdError):
 
 @dataclass(eq=False)
 class SetupRunner(Subsystem):
-    """Runs the setup: before the node starts, and in later agents as a component."""
+    """Runs the setup: before the node starts, and in later agents as a component.
+
+    Args:
+        entry: what [agent] setup names; None without it.
+        find: imports the function that an entry names; called in a thread.
+        schedules: the node's; the setup may add to it.
+    """
 
     entry: str | None
-    """What [agent] setup names; None without it."""
     find: Callable[[str], SetupFunction]
-    """Imports the function that an entry names; called in a thread."""
     run_directory: Path
     log: Any
     schedules: ScheduleRegistry
-    """The node's; the setup may add to it."""
 
     def __post_init__(self) -> None:
         self._agent: Agent | None = None

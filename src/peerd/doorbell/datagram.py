@@ -112,6 +112,9 @@ class Signer:
 class Verifier:
     """Opens the datagrams for one incarnation of a node.
 
+    Args:
+        accepts_broadcasts: whether it opens notifications for all nodes too.
+
     >>> now = lambda: 1_000_000.0
     >>> datagram = Signer("sesame", now).sign(TasksAvailable(("video",)), to="life")
     >>> Verifier("sesame", "life", now).open(datagram)
@@ -125,7 +128,6 @@ class Verifier:
     to: str
     clock: Callable[[], float]
     accepts_broadcasts: bool = False
-    """Whether it opens notifications for all nodes too."""
 
     def __post_init__(self) -> None:
         self._key = derive_key(self.secret)

@@ -178,24 +178,27 @@ def _close(reference: weakref.ref[Notifier]) -> None:
 
 @dataclass(eq=False)
 class DatagramTransport:
-    """Rings by UDP."""
+    """Rings by UDP.
+
+    Args:
+        excluded_incarnation: of a node that is not rung at: the sender's own.
+        clock: monotonic, in seconds.
+        cluster_clock: for the signatures; synchronized whenever the addresses are read.
+    """
 
     database: Database
     secret: str
     excluded_incarnation: str | None = None
-    """Of a node that is not rung at: the sender's own."""
     clock: Callable[[], float] = time.monotonic
-    """Monotonic, in seconds."""
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
-    """For the signatures; synchronized whenever the addresses are read."""
 
     def __post_init__(self) -> None:
         self._signer = Signer(self.secret, self.cluster_clock)
         self._sockets: dict[socket.AddressFamily, socket.socket] = {}
         self._endpoints: frozenset[Endpoint] = frozenset()
         self._endpoints_expire_at: float | None = None
+        # why the addresses could not be read a moment ago; they are not read again yet
         self._last_error: Exception | None = None
-        """Why the addresses could not be read a moment ago; they are not read again yet."""
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Ring at the known nodes; when their addresses have expired, read them and ring at the new nodes too."""
@@ -258,15 +261,17 @@ class NotifyTransport:
 
     NOTIFY takes a lock of the whole database at its commit: in the work's transactions it would make each enqueue wait
     for the fsync of the others (graphile/worker #552).
+
+    Args:
+        secret: without one nothing is signed, and broadcasts are rejected.
+        excluded_incarnation: of a node that ignores the rings: the sender's own.
+        cluster_clock: for the signatures; synchronized by each answer.
     """
 
     database: Database
     secret: str | None = None
-    """Without one nothing is signed, and broadcasts are rejected."""
     excluded_incarnation: str | None = None
-    """Of a node that ignores the rings: the sender's own."""
     cluster_clock: ClusterClock = field(default_factory=ClusterClock)
-    """For the signatures; synchronized by each answer."""
 
     def __post_init__(self) -> None:
         self._signer = None if self.secret is None else Signer(self.secret, self.cluster_clock)

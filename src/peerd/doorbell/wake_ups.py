@@ -97,8 +97,8 @@ class RingReceiver:
         self._on_ring = on_ring
         self._on_status = on_status
         self._wake_up_socket: WakeUpSocket | None = None
+        # process id of the agent that reported a working doorbell
         self._reporting_agent: int | None = None
-        """Process id of the agent that reported a working doorbell."""
         self._messenger.on(RING_ACTION, self._on_ring_message)
         self._messenger.on(DOORBELL_ACTION, self._on_status_message)
 

@@ -38,8 +38,8 @@ from peerd.runtime.process.uncaught_exceptions import (
 
 T = TypeVar("T")
 
+# the thread that an asyncio task has started last, for `current_stack`
 _started_by: WeakKeyDictionary[asyncio.Task[Any], threading.Thread] = WeakKeyDictionary()
-"""The thread that an asyncio task has started last, for `current_stack`."""
 
 SWITCH_INTERVAL: Final = 0.0005
 """Seconds after which a computing thread yields to another one; Python's own are 0.005."""

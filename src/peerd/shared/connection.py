@@ -37,8 +37,8 @@ class SharedConnection:
         self._run_directory = run_directory
         self._numbers = count(1)
         self._pending_calls: dict[int, _PendingCall] = {}
+        # with the name of their class
         self._subscriptions: dict[int, tuple[str, Subscription]] = {}
-        """With the name of their class."""
         self._writer: asyncio.StreamWriter | None = None
         self._connected = asyncio.Event()
         self._connecting_task: asyncio.Task[None] | None = None

@@ -85,12 +85,12 @@ class _ClientSession:
 
     def __post_init__(self) -> None:
         self._calls: dict[int, asyncio.Task[None]] = {}
+        # subscriptions whose instance is not shared yet
         self._follows: dict[int, asyncio.Task[None]] = {}
-        """Subscriptions whose instance is not shared yet."""
         self._subscriptions: dict[int, Subscription] = {}
         self._call_slots = asyncio.Semaphore(MAX_CALLS)
+        # with each, whether it answers a call, whose slot is free when the process has read it
         self._replies: list[tuple[protocol.SharedReply, bool]] = []
-        """With each, whether it answers a call, whose slot is free when the process has read it."""
         self._reply_ready = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader) -> None:

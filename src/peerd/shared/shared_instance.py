@@ -31,32 +31,38 @@ class SharedConnectionEnded(protocol.SharedError):
 
 @dataclass(slots=True)
 class _Topic:
-    """A key with subscribers. It is followed once at the source for all of them."""
+    """A key with subscribers. It is followed once at the source, whatever their number.
+
+    Attributes:
+        last: value, number, generation.
+        was_followed: whether the source has accepted it once: a later refusal is a fault of the connection.
+    """
 
     key: Any
     subscribers: list[Subscription] = field(default_factory=list)
     last: tuple[Any, int, int] | None = None
-    """Value, number, generation."""
     was_followed: bool = False
-    """Whether the source has accepted it once: a later refusal is a fault of the connection."""
 
 
 @dataclass(eq=False)
 class SharedInstance:
-    """Holds the real client. `run` is a component, and opens a new object each time it is called."""
+    """Holds the real client. `run` is a component, and opens a new object each time it is called.
+
+    Args:
+        generation: that of the agent; then that of the latest connection, greater than those of an earlier agent.
+    """
 
     kind: type[SharedClient]
     make: Callable[[], SharedClient]
     generation: int
-    """The incarnation of the agent; then of the latest connection, greater than those of an earlier agent."""
 
     def __post_init__(self) -> None:
         self.name = name_of(self.kind)
         self.generation = self.generation << 20
+        # topics with subscribers, by the identity of their key
         self._topics: dict[bytes, _Topic] = {}
-        """Topics with subscribers, by the identity of their key."""
+        # those that the present connection follows
         self._followed: dict[bytes, _Topic] = {}
-        """Those that the present connection follows."""
         self._changed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()

@@ -35,6 +35,13 @@ class ChildProcess(ProcessRecord):
 
     `generation` is the number of processes that the slot has had, this one included; `sockets` are the descriptors that
     it inherits, by name.
+
+    Attributes:
+        identity: how the agent identifies it, as it has reported.
+        vitals: delay of its event loop, and what runs in it, as it has reported.
+        sample: its memory and processor time, as the agent has measured them.
+        stuck: attempts whose code ends only with the process, as it has reported; for the agent.
+        kill_at: when it is killed unless it has become ready, or ended, by then.
     """
 
     plan: InitVar[Plan]
@@ -44,15 +51,10 @@ class ChildProcess(ProcessRecord):
     now: InitVar[float]
     sockets: InitVar[Mapping[str, int]]
     identity: Mapping[str, object] | None = None
-    """How the agent identifies it, as it has reported."""
     vitals: Mapping[str, object] | None = None
-    """Delay of its event loop, and what runs in it, as it has reported."""
     sample: Mapping[str, object] | None = None
-    """Its memory and processor time, as the agent has measured them."""
     stuck: list[Mapping[str, object]] = field(default_factory=list)
-    """Attempts whose code ends only with the process, as it has reported; for the agent."""
     kill_at: float | None = None
-    """When it is killed unless it has become ready, or ended, by then."""
 
     def __post_init__(self, plan: Plan, now: float, sockets: Mapping[str, int]) -> None:
         self.started_at = datetime.now(UTC)

@@ -51,8 +51,7 @@ class _ControlConnection:
     channel: FrameChannel
     last_active_at: float
     open_answers: int = 0
-    waits_for_exit: bool = False
-    """Whether the client waits for the exit of the master."""
+    waits_for_exit: bool = False  # of the master
 
     def expires_at(self, timeout: float) -> float:
         return math.inf if self.open_answers > 0 or self.waits_for_exit else self.last_active_at + timeout
@@ -69,8 +68,8 @@ class ControlServer:
         self._handle_command = handle_command
         self._console = console
         self._clients: set[_ControlConnection] = set()
+        # when to accept again; None while connections are accepted
         self._accept_again_at: float | None = None
-        """When to accept again; None while connections are accepted."""
         self._accept_failed = False
         self._path.unlink(missing_ok=True)  # left by a killed master: the caller holds the lock
         self._listener = socket.socket(socket.AF_UNIX)

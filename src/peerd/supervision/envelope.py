@@ -17,14 +17,14 @@ from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.process_table import ProcessTable
 from peerd.supervision.slot import SlotState
 
+# bytes of a message and of what a frame holds besides: its sender and its number
 _MAX_FRAME_BYTES: Final = frames.MAX_MESSAGE_BYTES + 2048
-"""Bytes of a message and of what a frame holds besides: its sender and its number."""
 
 _MAX_ERROR_LENGTH: Final = 10_000
 
 SendToSender = Callable[[Mapping[str, object]], object]
+# states of a slot that has a process or will have one
 _STATES_WITH_PROCESS: Final = (SlotState.STARTING, SlotState.BACKOFF, SlotState.RUNNING)
-"""States of a slot that has a process or will have one."""
 
 
 class MalformedMessage(ValueError):

@@ -46,8 +46,7 @@ class ListenError(Exception):
 class _BoundSocket:
     plan: SocketPlan
     sockets: list[socket.socket]
-    file: os.stat_result | None = None
-    """Of a unix socket that this process has created, and removes."""
+    file: os.stat_result | None = None  # of a unix socket that this process has created, and removes
 
 
 class SystemdSockets:

@@ -132,8 +132,8 @@ class MessageRouter:
         self._held = Quota(MAX_IN_FLIGHT, MAX_HELD_BYTES)
         self._flow_control = FlowControl()
         self._listed: tuple[Peer, ...] = ()
+        # the list that each process got last: the same object as `_listed`, or an older one
         self._announced: dict[Hashable, tuple[Peer, ...]] = {}
-        """The list that each process got last: the same object as `_listed`, or an older one."""
         self.due_at = inf
         """When `advance` must be called if nothing else happens."""
 

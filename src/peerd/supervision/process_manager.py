@@ -29,7 +29,12 @@ CRASH_LOOP_FAILURES: Final = 3
 
 @dataclass(slots=True, eq=False)
 class ProcessManager:
-    """Manages the processes; when to start, replace and stop them is decided by the master and by reloads."""
+    """Manages the processes; when to start, replace and stop them is decided by the master and by reloads.
+
+    Attributes:
+        on_failure: called with a description of each failure of a slot, which is then due to be started again.
+        on_message: the handler of each type of message from a child; the master adds its own.
+    """
 
     plan: Plan
     table: ProcessTable
@@ -38,9 +43,7 @@ class ProcessManager:
     reports: AgentReports
     sockets: ListeningSockets
     on_failure: Callable[[str], None]
-    """Called with a description of each failure of a slot, which is then due to be started again."""
     on_message: dict[str, Callable[[SlotEntry, ChildProcess, Mapping[str, Any]], object]] = field(init=False)
-    """The handler of each type of message from a child; the master adds its own."""
     _oom_kills: OomKillCounter = field(init=False, default_factory=OomKillCounter)
     _node_is_ready: bool = field(init=False, default=False)
 

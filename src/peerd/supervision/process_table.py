@@ -23,12 +23,15 @@ class ReplacementOutcome(StrEnum):
 
 @dataclass(slots=True)
 class Replacement:
-    """A request to replace a slot's process by one of this kind, and its outcome."""
+    """A request to replace a slot's process by one of this kind, and its outcome.
+
+    Attributes:
+        previous_kind: the slot's kind before, which it gets back if the new process fails and no other is left.
+    """
 
     kind: Kind
     reason: ExitCause
     previous_kind: Kind | None = None
-    """The slot's kind before, which it gets back if the new process fails and no other is left."""
     outcome: ReplacementOutcome = ReplacementOutcome.PENDING
     error: str = ""
 
@@ -39,7 +42,11 @@ class Replacement:
 
 @dataclass(slots=True)
 class SlotEntry:
-    """A slot, its process, a successor that boots to take over, and former processes that still finish their work."""
+    """A slot, its process, a successor that boots to take over, and former processes that still finish their work.
+
+    Attributes:
+        wanted: whether the node should have this slot; others are removed when their processes have ended.
+    """
 
     slot: Slot
     process: ChildProcess | None = None
@@ -49,7 +56,6 @@ class SlotEntry:
     last_cause: ExitCause | None = None
     error: str = ""
     wanted: bool = True
-    """Whether the node should have this slot; others are removed when their processes have ended."""
 
     @property
     def is_agent(self) -> bool:

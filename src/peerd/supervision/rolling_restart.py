@@ -181,8 +181,8 @@ class RollingRestart:
         self.request = request
         self._manager = manager
         self._table = manager.table
+        # the slot whose process is being replaced now
         self._step: tuple[SlotEntry, Replacement] | None = None
-        """The slot whose process is being replaced now."""
         last = ROLES_REPLACED_LAST
         kinds = sorted(
             self._kinds_to_replace(plan), key=lambda kind: last.index(kind.role) + 1 if kind.role in last else 0

@@ -27,13 +27,16 @@ AGENT_LOST_AFTER: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class NodeCondition:
-    """The node's phase (`starting`, `running`, `stopping`), a status line, and whether it reloads and is healthy."""
+    """The node's phase (`starting`, `running`, `stopping`), a status line, and whether it reloads and is healthy.
+
+    Attributes:
+        healthy: whether a restart would not help; otherwise the watchdog is not fed.
+    """
 
     phase: str
     text: str
     reloading: bool = False
     healthy: bool = True
-    """Whether a restart would not help; otherwise the watchdog is not fed."""
 
     @property
     def is_busy(self) -> bool:

@@ -35,13 +35,16 @@ class MetricKind(StrEnum):
 
 
 class MetricFamily(NamedTuple):
-    """A metric: its kind, its meaning, and the names of its labels."""
+    """A metric: its kind, its meaning, and the names of its labels.
+
+    Attributes:
+        buckets: of a histogram: bucket i ends at 2^i ms.
+    """
 
     kind: MetricKind
     text: str
     labels: tuple[str, ...] = ()
     buckets: int = WIDE
-    """Of a histogram: bucket i ends at 2^i ms."""
 
 
 _counter, _gauge, _largest, _histogram = (partial(MetricFamily, kind) for kind in MetricKind)

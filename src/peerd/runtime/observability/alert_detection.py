@@ -156,8 +156,8 @@ class AlertEventListener:
         self._send = send
         self._clock = clock
         self._later = later
+        # the suppressed alerts of each kind, which are sent as one when the rate allows it
         self._suppressed: dict[AlertKind, GatheredAlerts] = {}
-        """The suppressed alerts of each kind, which are sent as one when the rate allows it."""
         self._lock = threading.Lock()
         self._limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
 

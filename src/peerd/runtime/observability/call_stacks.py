@@ -29,8 +29,8 @@ MAX_DEPTH: Final = 2_000
 """Awaits of one asyncio task that are followed."""
 MAX_TASKS_SEARCHED: Final = 10_000
 """asyncio tasks of a loop that are searched for members of a TaskGroup."""
+# functions of asyncio that wait for futures, and their variables with them
 _AWAITED_BY_LOCAL: Final = {"_wait": "fs", "wait_for": "fut", "_cancel_and_wait": "fut"}
-"""Functions of asyncio that wait for futures, and their variables with them."""
 
 
 def stack_of_thread(name: str, ident: int | None) -> CallStack | None:

@@ -104,6 +104,7 @@ FINISHED: Final = {"done", "snoozed", "released", "canceled", "unknown"}
 FAILED_RUNS: Final = (RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.DIED)
 
 
+# the kind of an error with a traceback, and the field that says what has failed
 _REPORTED: Final[dict[type[Event], tuple[ErrorKind, str]]] = {
     events.PeriodicLoopEnded: (ErrorKind.LOOP, "worker"),
     events.ScheduleRunEnded: (ErrorKind.SCHEDULE, "schedule"),
@@ -112,7 +113,6 @@ _REPORTED: Final[dict[type[Event], tuple[ErrorKind, str]]] = {
     events.BackgroundWorkFailed: (ErrorKind.BACKGROUND, "name"),
     events.AttemptHookFailed: (ErrorKind.HOOK, "hook"),
 }
-"""The kind of an error with a traceback, and the field that says what has failed."""
 
 
 def report_of(event: Event) -> ErrorReport | None:  # noqa: PLR0911 - a table

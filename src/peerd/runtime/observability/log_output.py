@@ -180,8 +180,8 @@ class FailureAggregator:
         self._listener = listener
         self._clock = clock
         self._next_report: dict[str, float] = {}
+        # since the last report of each component
         self._failures: Counter[str] = Counter()
-        """Since the last report of each component."""
 
     def accepts(self, kind: type[Event]) -> bool:
         """Whether its listener accepts events of this kind."""

@@ -31,6 +31,9 @@ class Link:
     leaves `grace` seconds to running work, then `release_time` seconds to release the rest. The process is replaced
     when its event loop does not answer for `hang_after` seconds. `log_file` is the file of stdout and stderr, if it is
     one of the node's; `run_directory` is the node's. `sockets` are inherited listening sockets, by name.
+
+    Attributes:
+        status: the exit status of the process, as far as it is determined.
     """
 
     end: InitVar[socket.socket]
@@ -46,7 +49,6 @@ class Link:
     run_directory: Path | None = None
     sockets: Mapping[str, socket.socket] = field(default_factory=dict)
     status: int = field(init=False, default=exit_codes.OK)
-    """The exit status of the process, as far as it is determined."""
 
     def __post_init__(self, end: socket.socket) -> None:
         self.is_replacement = self.generation > 1
