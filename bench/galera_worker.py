@@ -19,7 +19,7 @@ from bench.databases import register_bench_process
 from bench.jobs import bench
 from peerd.config.settings import WorkSettings
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus, TasksClaimed
-from peerd.runtime.observability.log_output import LogEventListener, configure_logging
+from peerd.runtime.observability.log_output import configure_logging, log_events
 from peerd.store.connection.database import Database
 from peerd.store.connection.database_errors import was_rolled_back
 from peerd.work.task_runner import Runner
@@ -69,7 +69,9 @@ async def drain(url: str, count: int) -> Counted:
     worker = QueueWorker([bench])
     worker.settings = WorkSettings(queues=(bench.name,), count=count)
     log = configure_logging("info", "console", node="bench", slot="bench-1")
-    runner = Runner(worker, database, claimer, node="bench", events=EventBus(LogEventListener(log), counter))
+    events = EventBus(counter)
+    log_events(events, log)
+    runner = Runner(worker, database, claimer, node="bench", events=events)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.readline)

@@ -26,7 +26,7 @@ from peerd.runtime import concurrency
 from peerd.runtime.frames import encode
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
-from peerd.runtime.observability.log_output import LogEventListener, SuccessAggregator, configure_logging
+from peerd.runtime.observability.log_output import configure_logging, log_events
 from peerd.runtime.process import interpreter
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.store.connection.database import Database
@@ -91,10 +91,6 @@ class StopWatch:
         self._seen: list[tuple[float, float]] = []
         self.all_ended = asyncio.Event()
 
-    def accepts(self, kind: type[Event]) -> bool:
-        """What ends."""
-        return kind is AttemptEnded
-
     def __call__(self, event: Event) -> None:
         """Count the tasks that are done and committed; what is released at the end is none of them."""
         if not isinstance(event, AttemptEnded) or self.all_ended.is_set():
@@ -127,10 +123,6 @@ class SharedTally:
             self._memory = mmap.mmap(opened.fileno(), 0)
         self._offset = counter_index * COUNTER.size
         self._ended = 0
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """What ends."""
-        return kind is AttemptEnded
 
     def __call__(self, event: Event) -> None:
         """Count."""
@@ -167,7 +159,9 @@ class _Running:
         worker = QueueWorker([bench])
         worker.settings = WorkSettings(queues=(bench.name,), count=order.count)
         log = configure_logging("info", "console", node="bench", slot="bench-1")
-        events = EventBus(SuccessAggregator(LogEventListener(log)), watch)
+        events = EventBus()
+        log_events(events, log)
+        events.listen(watch, (AttemptEnded,))
         self._line_writer: LineWriter | None = None
         if order.keeps_lines:  # as a worker process of a node
             OutputCapture("info").install()
@@ -175,7 +169,7 @@ class _Running:
             self._line_writer.start()
         statistics = AttemptStatistics()
         if order.measures != "nothing" or order.statistics_every is not None:
-            events.listen(statistics)
+            events.listen(statistics, (AttemptEnded,))
         if order.measures != "nothing":
             _measure(worker, self._database, events, statistics, spans=order.measures == "spans")
         self._runner = Runner(

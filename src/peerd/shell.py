@@ -212,7 +212,7 @@ class ProcessShell:
                 loop.call_soon_threadsafe(loop.call_later, seconds, call)
 
         self._alerts = AlertEventListener(self.link.alert, loop.time, later)
-        self.events.listen(self._alerts)
+        self.events.listen(self._alerts, debug=False)
 
     def _report_errors(self) -> None:
         """Report the errors among the events of the process, and its uncaught exceptions, to the user's hook.

@@ -81,10 +81,6 @@ class OutageReporter:
         self._timer: asyncio.TimerHandle | None = None
         self._is_reported = False
 
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether it listens to events of a kind."""
-        return kind in {events.DatabaseOutageStarted, events.DatabaseOutageEnded}
-
     def __call__(self, event: Event) -> None:
         """Take an event, on the thread that emitted it."""
         with suppress(RuntimeError):  # the loop is closed

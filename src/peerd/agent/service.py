@@ -18,7 +18,7 @@ from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
-from peerd.runtime.observability.events import MasterDied, NodeSuperseded
+from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, MasterDied, NodeSuperseded
 from peerd.runtime.observability.log_output import LogRotation
 from peerd.shell import ProcessShell, Service, register_start, retry_if_replacement
 from peerd.store.connection.database import DatabaseThreads
@@ -60,7 +60,7 @@ class AgentService(Service):
         """Register the node, before any other process of it starts, and the agent's process."""
         self._shell, self._link = shell, shell.link
         self._threads = DatabaseThreads(shell.database, threads=2)
-        shell.events.listen(OutageReporter(shell.events))
+        shell.events.listen(OutageReporter(shell.events), (DatabaseOutageStarted, DatabaseOutageEnded))
         return await retry_if_replacement(self._register, shell.link, shell.outages)
 
     async def _register(self) -> tuple[Node, int]:

@@ -48,10 +48,6 @@ class DoorbellEventListener:
     def __init__(self, ring: Callable[[Ring], object]) -> None:
         self._ring = ring
 
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether events of a type can mean work."""
-        return kind not in events.DEBUG_EVENTS
-
     def __call__(self, event: Event) -> None:
         """Ring, if the event means work."""
         match event:

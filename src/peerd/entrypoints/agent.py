@@ -23,7 +23,7 @@ from peerd.entrypoints.process_parts import ImportStringError, InvalidEntry, Pro
 from peerd.operate.client import Client
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook
-from peerd.runtime.observability.events import ErrorHookFailed
+from peerd.runtime.observability.events import AttemptEnded, ErrorHookFailed
 from peerd.schedules.registry import ScheduleRegistry
 from peerd.schedules.scheduler import SchedulesComponent
 from peerd.shell import ProcessShell
@@ -36,14 +36,14 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
     silence = settings.manager.inactive_after
     statistics = AttemptStatistics()
     if settings.telemetry.metrics:
-        events.listen(statistics)
+        events.listen(statistics, (AttemptEnded,))
     registry = ScheduleRegistry(schedules_for_node(settings))
     schedules = SchedulesComponent(registry, import_object, incarnation=incarnation, silence=silence)
     requests = NodeRequestReceiver(incarnation, send_to_master)
     doorbell = DoorbellSubsystem(
         settings.node, settings.cluster, incarnation, on_request=requests.wake, on_schedules=schedules.notice_stored
     )
-    events.listen(DoorbellEventListener(doorbell.ring))
+    events.listen(DoorbellEventListener(doorbell.ring), debug=False)
     setup = SetupRunner(
         settings.agent.setup,
         find_setup,

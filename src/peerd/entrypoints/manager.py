@@ -16,6 +16,6 @@ def manager(payload: Mapping[str, Any]) -> ProcessShell:
     parts = ProcessParts(payload, pool_size=3)  # chores, samples of queues, samples of storage
     settings = parts.settings
     notifier = Notifier(parts.database, settings.cluster.secret)
-    parts.events.listen(DoorbellEventListener(notifier.ring))
+    parts.events.listen(DoorbellEventListener(notifier.ring), debug=False)
     service = ManagerService(settings.manager, settings.queues, settings.statistics)
     return parts.make_shell(service, notifier=notifier)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import inspect
 import sys
 from collections.abc import Callable, Mapping
@@ -18,7 +17,7 @@ from peerd.runtime.metrics.node_metrics import MetricsReporter
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability import log_output
 from peerd.runtime.observability.error_reporting import ErrorHook
-from peerd.runtime.observability.events import ComponentFailed, EventBus, EventListener
+from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.observability.log_file import REPORT_EVERY, report_lost_output
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import user_frames
@@ -97,11 +96,8 @@ def create_events(payload: Mapping[str, Any], settings: Settings) -> EventBus:
     log = log_output.configure_logging(
         settings.logging.level, settings.logging.format, node=settings.node.name, slot=str(payload["slot"])
     )
-    listener: EventListener = log_output.FailureAggregator(log_output.LogEventListener(log))
-    if settings.logging.level != "debug":
-        listener = aggregator = log_output.SuccessAggregator(listener)
-        atexit.register(aggregator.flush)
-    events = EventBus(listener)
+    events = EventBus()
+    log_output.log_events(events, log)
     report_lost_output(
         lambda error: events.emit(ComponentFailed(component="log", error=str(error), again_in=REPORT_EVERY))
     )
@@ -161,7 +157,7 @@ def measure_process(
     """
     metrics = registry.MetricsRegistry()
     if settings.metrics:
-        events.listen(registry.MetricsEventListener(metrics))
+        registry.count_events(events, metrics)
         DatabaseMetrics(database, metrics)
         if notifier is not None:
             metrics.add_source(lambda: [registry.Sample("peerd_rings_sent_total", (), notifier.rings_sent)])

@@ -11,6 +11,7 @@ from peerd.entrypoints.process_parts import InvalidEntry, ProcessParts, import_e
 from peerd.operate.client import Client
 from peerd.runtime import concurrency
 from peerd.runtime.metrics.registry import AttemptStatistics
+from peerd.runtime.observability.events import AttemptEnded
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
@@ -33,10 +34,10 @@ def worker(payload: Mapping[str, Any]) -> ProcessShell:
     if database.is_single_writer:
         concurrency.shorten_switch_interval()
     client = Client(database, secret=settings.cluster.secret, mask=settings.access.mask)
-    events.listen(DoorbellEventListener(client.notifier.ring))
+    events.listen(DoorbellEventListener(client.notifier.ring), debug=False)
     statistics = AttemptStatistics()
     if settings.statistics.enabled or settings.telemetry.metrics:
-        events.listen(statistics)
+        events.listen(statistics, (AttemptEnded,))
 
     def attach(process: ProcessContext) -> None:
         process.find_shared = parts.make_shared_clients()

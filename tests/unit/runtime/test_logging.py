@@ -24,7 +24,7 @@ from peerd.runtime.observability.events import (
 )
 from peerd.runtime.observability.log_file import LogStream
 from peerd.runtime.observability.log_messages import log_message_of, schedule_ticked
-from peerd.runtime.observability.log_output import MAX_EACH_SPAN, SPAN_SECONDS, LogEventListener, SuccessAggregator
+from peerd.runtime.observability.log_output import MAX_EACH_SPAN, SPAN_SECONDS, SuccessAggregator, log_events
 from peerd.testing import eventually, eventually_async
 from tests.support.rows import rows
 
@@ -158,36 +158,27 @@ CLAIMED = TasksClaimed(count=3, milliseconds=1.5)
 RAN = ChoreRan(chore="expire", count=3)
 
 
-class OfChores:
-    """A listener for the events of chores."""
-
-    def __init__(self) -> None:
-        self.read: list[Event] = []
-
-    def accepts(self, kind: type[Event]) -> bool:
-        return kind is ChoreRan
-
-    def __call__(self, event: Event) -> None:
-        self.read.append(event)
-
-
-def test_a_listener_gets_what_it_accepts_from_the_moment_on_at_which_it_is_subscribed() -> None:
-    chores, everything = OfChores(), list[Event]()
-    events = EventBus(chores)
+def test_a_listener_gets_the_kinds_it_wants_from_the_moment_on_at_which_it_is_subscribed() -> None:
+    chores, everything = list[Event](), list[Event]()
+    events = EventBus()
+    events.listen(chores.append, (ChoreRan,))
     assert (events.has_listeners(TasksClaimed), events.has_listeners(ChoreRan)) == (False, True)
     events.emit(CLAIMED)
     events.listen(everything.append)
     assert events.has_listeners(TasksClaimed)
     events.emit(CLAIMED)
     events.emit(RAN)
-    assert (chores.read, everything) == ([RAN], [CLAIMED, RAN])
+    assert (chores, everything) == ([RAN], [CLAIMED, RAN])
 
 
 @rows("level, listened", [(logging.INFO, False), (logging.DEBUG, True)])
 def test_the_start_of_a_handler_is_logged_only_at_the_debug_level(level: int, listened: bool) -> None:  # noqa: FBT001
     log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(level))
     ringing, alerting = DoorbellEventListener(lambda ring: None), AlertEventListener(lambda *_, **__: None)
-    events = EventBus(SuccessAggregator(LogEventListener(log)), ringing, alerting)
+    events = EventBus()
+    log_events(events, log)
+    for listener in (ringing, alerting):
+        events.listen(listener, debug=False)
     assert [events.has_listeners(kind) for kind in DEBUG_EVENTS] == [listened] * len(DEBUG_EVENTS)
     assert AttemptStarted in DEBUG_EVENTS
     assert events.has_listeners(AttemptEnded)

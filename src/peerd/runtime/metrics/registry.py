@@ -20,7 +20,7 @@ from peerd.domain.outcome import RELEASED_LABEL, UNKNOWN_LABEL
 from peerd.domain.task import NAME_LIMIT
 from peerd.runtime.metrics.families import FAMILIES, MetricKind
 from peerd.runtime.observability import events
-from peerd.runtime.observability.events import AttemptEnded, Event
+from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 
 MAX_LABEL: Final = 200
 """Characters of a label's value."""
@@ -237,25 +237,16 @@ COUNTED: Final[dict[type[Event], Callable[[MetricsRegistry, Any], None]]] = {
 }
 
 
-class MetricsEventListener:
-    """Counts events in a registry; for `EventBus.listen`.
+def count_events(bus: EventBus, metrics: MetricsRegistry) -> None:
+    """Count the events of a bus in a registry.
 
-    >>> metrics = MetricsRegistry()
-    >>> MetricsEventListener(metrics)(events.ChoreRan(chore="purge done", count=3))
+    >>> bus, metrics = EventBus(), MetricsRegistry()
+    >>> count_events(bus, metrics)
+    >>> bus.emit(events.ChoreRan(chore="purge done", count=3))
     >>> metrics.samples()[0].value
     3.0
     """
-
-    def __init__(self, metrics: MetricsRegistry) -> None:
-        self._metrics = metrics
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether events of a kind are counted."""
-        return kind in COUNTED
-
-    def __call__(self, event: Event) -> None:
-        """Count an event."""
-        COUNTED[type(event)](self._metrics, event)
+    bus.listen(lambda event: COUNTED[type(event)](metrics, event), COUNTED)
 
 
 # ---------------------------------------------------------------- attempts
@@ -320,10 +311,6 @@ class AttemptStatistics:
 
     def __init__(self) -> None:
         self._by_handler: dict[tuple[str, str], HandlerStatistics] = {}
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Only the end of an attempt."""
-        return kind is AttemptEnded
 
     def __call__(self, event: Event) -> None:
         """Count the end of an attempt."""

@@ -161,10 +161,6 @@ class AlertEventListener:
         self._lock = threading.Lock()
         self._limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
 
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether events of a kind can be alerts."""
-        return kind not in events.DEBUG_EVENTS
-
     def __call__(self, event: Event) -> None:
         """Send the alert of an event at once, or, beyond the rate, one for all of its kind later."""
         if type(event) is events.AttemptEnded and event.outcome == "done":

@@ -7,7 +7,7 @@ alerts, rings and tests are other listeners.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, Final
 
 import msgspec
@@ -431,12 +431,6 @@ EventListener = Callable[[Event], None]
 ExceptionListener = Callable[[Event, BaseException | None], None]
 
 
-def accepts_event(listener: EventListener, kind: type[Event]) -> bool:
-    """Whether a listener listens to a kind: to all, unless its method `accepts(kind)`, if it has one, denies it."""
-    accepts = getattr(listener, "accepts", None)
-    return accepts is None or bool(accepts(kind))
-
-
 class EventBus:
     """Passes each event to the listeners of its kind. Thread-safe, as far as its listeners are.
 
@@ -448,7 +442,8 @@ class EventBus:
     """
 
     def __init__(self, *listeners: EventListener) -> None:
-        self._listeners = listeners
+        self._listeners: list[tuple[EventListener, Container[type[Event]] | None, bool]]
+        self._listeners = [(listener, None, True) for listener in listeners]
         self._by_kind: dict[type[Event], tuple[EventListener, ...]] = {}
         self._exception_listeners: tuple[ExceptionListener, ...] = ()
         self._next_report = 0.0
@@ -462,9 +457,11 @@ class EventBus:
         """Whether exceptions are worth to be kept for the events about them."""
         return bool(self._exception_listeners)
 
-    def listen(self, listener: EventListener) -> None:
-        """Add a listener."""
-        self._listeners = (*self._listeners, listener)
+    def listen(
+        self, listener: EventListener, kinds: Container[type[Event]] | None = None, *, debug: bool = True
+    ) -> None:
+        """Add a listener, to events of these kinds, or of all; those of `DEBUG_EVENTS` only with `debug`."""
+        self._listeners = [*self._listeners, (listener, kinds, debug)]
         self._by_kind = {}
 
     def has_listeners(self, kind: type[Event]) -> bool:
@@ -496,5 +493,9 @@ class EventBus:
         by_kind = self._by_kind  # read before the listeners: `listen` changes them first
         listeners = by_kind.get(kind)
         if listeners is None:
-            listeners = by_kind[kind] = tuple(listener for listener in self._listeners if accepts_event(listener, kind))
+            listeners = by_kind[kind] = tuple(
+                listener
+                for listener, kinds, debug in self._listeners
+                if (kinds is None or kind in kinds) and (debug or kind not in DEBUG_EVENTS)
+            )
         return listeners

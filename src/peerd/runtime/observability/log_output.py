@@ -7,6 +7,7 @@ second their lines would be gigabytes in an hour, and a third of the processor t
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import logging
 import math
@@ -22,7 +23,7 @@ import structlog
 
 from peerd.domain.quoting import escape_and_indent, escape_line, escape_text
 from peerd.runtime.observability import events, log_file
-from peerd.runtime.observability.events import Event, EventListener, accepts_event
+from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.observability.log_file import is_regular_file
 from peerd.runtime.observability.log_messages import log_message_of
 
@@ -84,20 +85,23 @@ def _escape(_: object, __: str, entry: structlog.typing.EventDict) -> structlog.
     return entry
 
 
+def log_events(bus: EventBus, log: structlog.stdlib.BoundLogger) -> None:
+    """Write the events of a bus to a log; where its level is not debug, many successes in a line."""
+    is_debug = log.is_enabled_for(logging.DEBUG)
+    listener: EventListener = FailureAggregator(LogEventListener(log))
+    if not is_debug:
+        listener = aggregator = SuccessAggregator(listener)
+        atexit.register(aggregator.flush)
+    bus.listen(listener, debug=is_debug)
+
+
 class LogEventListener:
     """Writes events to a log; for `EventBus.listen`. `bound` are names and values for each line."""
 
     def __init__(self, log: structlog.stdlib.BoundLogger, **bound: str) -> None:
         self._log = log.bind(**bound)
-        self._skipped_kinds = () if self._log.is_enabled_for(logging.DEBUG) else events.DEBUG_EVENTS
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether events of a kind are written at the level of this log."""
-        return kind not in self._skipped_kinds
 
     def __call__(self, event: Event) -> None:
-        if not self.accepts(type(event)):
-            return
         level, sentence, figures = log_message_of(event)
         getattr(self._log, level)(sentence, **figures)
 
@@ -124,10 +128,6 @@ class SuccessAggregator:
         self._passed_on = 0
         self._aggregated: Counter[tuple[str, str]] = Counter()
         self._seconds = 0.0
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether its listener accepts events of this kind."""
-        return accepts_event(self._listener, kind)
 
     def __call__(self, event: Event) -> None:
         """Pass an event on, or count it until the end of the span."""
@@ -182,10 +182,6 @@ class FailureAggregator:
         self._next_report: dict[str, float] = {}
         # since the last report of each component
         self._failures: Counter[str] = Counter()
-
-    def accepts(self, kind: type[Event]) -> bool:
-        """Whether its listener accepts events of this kind."""
-        return accepts_event(self._listener, kind)
 
     def __call__(self, event: Event) -> None:
         """Pass an event on, or count it."""
