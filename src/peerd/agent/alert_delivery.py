@@ -23,6 +23,7 @@ from peerd.config.settings import AlertSettings, MailSettings
 from peerd.domain.alert import Alert, AlertKind, AlertRateLimiter
 from peerd.domain.errors import PeerdError
 from peerd.domain.pacing import exponential_backoff
+from peerd.runtime.observability.alert_detection import AlertPacer
 from peerd.runtime.observability.events import AlertDeliveryFailed, EventBus
 from peerd.runtime.observability.log_messages import alert_raised, alerts_dropped
 from peerd.runtime.os_processes import launch_command
@@ -103,8 +104,9 @@ class AlertDelivery:
 
     def __post_init__(self) -> None:
         self._queue: deque[Alert] = deque()
-        # the latest suppressed alert of each kind, until the rate allows to send it
-        self._suppressed: dict[str, Alert] = {}
+        later = asyncio.get_running_loop().call_later
+        self._pacer: AlertPacer[Alert] = AlertPacer(self.limit, self.clock, later, self._enqueue)
+        self.flush_suppressed = self._pacer.flush
         self._changed = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while the queue is empty and nothing is being sent."""
@@ -112,28 +114,8 @@ class AlertDelivery:
 
     def offer(self, alert: Alert) -> None:
         """Queue an alert of the hook's kinds; beyond the rate, the latest follows later with the number of others."""
-        if alert.alert not in self.kinds and alert.alert != AlertKind.TEST:
-            return
-        now = self.clock()
-        suppressed = self.limit.admit(alert.alert, now)
-        if suppressed is not None:
-            self._suppressed.pop(alert.alert, None)
-            self._enqueue(alert, suppressed)
-            return
-        if alert.alert not in self._suppressed:
-            wait = self.limit.wait(alert.alert, now)
-            asyncio.get_running_loop().call_later(wait, self._send_suppressed, alert.alert)
-        self._suppressed[alert.alert] = alert
-
-    def flush_suppressed(self) -> None:
-        """Queue the suppressed alerts now."""
-        for kind in tuple(self._suppressed):
-            self._send_suppressed(kind)
-
-    def _send_suppressed(self, kind: str) -> None:
-        alert = self._suppressed.pop(kind, None)
-        if alert is not None:
-            self._enqueue(alert, self.limit.release(kind, self.clock()))
+        if alert.alert in self.kinds or alert.alert == AlertKind.TEST:
+            self._pacer.offer(alert.alert, lambda _: alert)
 
     def _enqueue(self, alert: Alert, suppressed: int) -> None:
         if len(self._queue) >= MAX_QUEUED:

@@ -48,8 +48,6 @@ class MetricsSubsystem(Subsystem):
         self.metrics.add_source(lambda: [info])
 
     def receive(self, message: Mapping[str, Any]) -> None:
-        if not self.is_on:
-            return
         match message.get("type"):
             case "death":
                 self._count_death(message)
@@ -79,8 +77,6 @@ class MetricsSubsystem(Subsystem):
         self._known_pids = frozenset(found)
 
     def _add_report(self, message: Message) -> None:
-        if not self.is_on:
-            return
         try:
             samples = parse_samples(message.data)
         except msgspec.ValidationError as error:

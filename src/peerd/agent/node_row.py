@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from peerd import __version__
+from peerd.config.settings import NodeSettings
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced, RowLocked
 from peerd.domain.pacing import LONGEST_PAUSE, Backoff
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_registered, waiting_for_node
-from peerd.store.connection.database import Database, DatabaseThreads
-from peerd.store.connection.outages import OutageTracker
+from peerd.shell import ProcessShell
+from peerd.store.connection.database import DatabaseThreads
 from peerd.store.nodes import (
     Node,
     end_earlier_processes,
@@ -41,10 +42,9 @@ async def register_node(
     database: DatabaseThreads,
     name: str,
     incarnation: str,
+    settings: NodeSettings,
     *,
     silence: float,
-    address: str | None,
-    zone: str | None,
     events: EventBus,
 ) -> Node:
     """Register an incarnation of a node, or find it registered by an agent before this one.
@@ -66,8 +66,8 @@ async def register_node(
             name,
             incarnation,
             replaces=None if node is None else node.incarnation,
-            address=address,
-            zone=zone,
+            address=settings.address,
+            zone=settings.zone,
             version=__version__,
         )
         if registered is not None:
@@ -107,12 +107,9 @@ class NodeHeartbeat:
         ticker: makes the thread.
     """
 
-    database: Database
-    node: str
+    shell: ProcessShell
     incarnation: str
-    process_id: int
     every: float
-    outages: OutageTracker
     on_replaced: Callable[[NodeReplaced], None]
     ticker: Callable[[PeriodicStep], PeriodicThread]
 
@@ -136,13 +133,14 @@ class NodeHeartbeat:
             ticker.stop()
 
     def _tick(self, now: float) -> float:
+        run, outages = self.shell.database.run_short, self.shell.outages
         try:
-            self.database.run_short(heartbeat_only, self.node, self.incarnation)
+            run(heartbeat_only, self.shell.node.name, self.incarnation)
             if now >= self._next_process_heartbeat:
-                self.database.run_short(heartbeat_process, self.process_id)
+                run(heartbeat_process, self.shell.process_id)
                 self._next_process_heartbeat = now + PROCESS_HEARTBEAT_INTERVAL
         except DatabaseUnavailable as error:
-            self.outages.lost(error)
+            outages.lost(error)
             return self._pauses.next()
         except RowLocked:  # no outage: the database has answered
             return self._pauses.next()
@@ -151,7 +149,7 @@ class NodeHeartbeat:
         except Exception as error:  # noqa: BLE001 - the component fails, and is restarted
             self._call_on_loop(self._fail, error)
         else:
-            self.outages.found()
+            outages.found()
             self._pauses.reset()
         return self.every
 

@@ -68,15 +68,8 @@ class AgentService(Service):
         link = self._link
         await asyncio.to_thread(require_current_schema, self._shell.database)
         try:
-            node = await register_node(
-                self._threads,
-                link.node,
-                self.incarnation,
-                silence=self.silence,
-                address=self.settings.address,
-                zone=self.settings.zone,
-                events=self._shell.events,
-            )
+            about = (link.node, self.incarnation, self.settings)
+            node = await register_node(self._threads, *about, silence=self.silence, events=self._shell.events)
         except NodeNameTaken as error:
             if link.is_replacement:  # another incarnation has registered while the node had no agent
                 self._stop_replaced_node(error)
@@ -145,16 +138,8 @@ class AgentService(Service):
             subsystem.receive({"type": "alert", "alert": AlertKind.MASTER_DIED.value, "text": text})
 
     def _start_own_components(self, shell: ProcessShell) -> None:
-        heartbeat = NodeHeartbeat(
-            shell.database,
-            node=self._link.node,
-            incarnation=self.incarnation,
-            process_id=shell.process_id,
-            every=self.settings.heartbeat_every,
-            outages=shell.outages,
-            on_replaced=self._stop_replaced_node,
-            ticker=self.ticker,
-        )
+        every = self.settings.heartbeat_every
+        heartbeat = NodeHeartbeat(shell, self.incarnation, every, self._stop_replaced_node, self.ticker)
         self._orphan_releaser = OrphanReleaser(
             self._threads, self.incarnation, self._link.send, shell.outages, shell.events
         )

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from peerd.domain.alert import MAX_GATHERED, AlertKind, AlertRate, AlertRateLimiter, subjects_of
 from peerd.domain.schedule import RunStatus
@@ -127,18 +127,78 @@ class GatheredAlerts:
         self.latest: DetectedAlert
         self._of_subjects: dict[tuple[str, ...], tuple[DetectedAlert, int]] = {}
 
-    def add(self, found: DetectedAlert) -> None:
-        """Add one."""
+    def add(self, found: DetectedAlert) -> GatheredAlerts:
+        """Add one; return all."""
         self.latest = found
         subjects = tuple(subjects_of(found[0], found[2]))
         _, times = self._of_subjects.pop(subjects, (None, 0))
         if len(self._of_subjects) < MAX_GATHERED:
             self._of_subjects[subjects] = found, times + 1
+        return self
 
     def to_json(self) -> list[dict[str, Any]]:
         """The latest of each subject, with the number of alerts of the subject."""
         alike = self._of_subjects.values()
         return [{"text": text[:MAX_GATHERED_TEXT], "data": data, "times": times} for (_, text, data), times in alike]
+
+
+T = TypeVar("T")
+
+
+class AlertPacer(Generic[T]):
+    """Sends alerts at a rate for each kind. Those beyond it are gathered, and sent when it allows. Thread-safe.
+
+    Args:
+        limit: the rate.
+        clock: monotonic, in seconds.
+        later: calls a function after some seconds.
+        send: gets what was gathered, and how many alerts it stands for beside the latest.
+    """
+
+    def __init__(
+        self,
+        limit: AlertRateLimiter,
+        clock: Callable[[], float],
+        later: Callable[[float, Callable[[], object]], object],
+        send: Callable[[T, int], None],
+    ) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._later = later
+        self._send = send
+        self._suppressed: dict[str, T] = {}
+        self._lock = threading.Lock()
+
+    def offer(self, kind: str, gather: Callable[[T | None], T]) -> None:
+        """Send an alert at once, or, beyond the rate, one for all of its kind later.
+
+        Args:
+            kind: of the alert.
+            gather: adds the alert to those that were suppressed, if there are any.
+        """
+        with self._lock:
+            now = self._clock()
+            others = self._limit.admit(kind, now)
+            is_scheduled = kind in self._suppressed
+            gathered = self._suppressed[kind] = gather(self._suppressed.get(kind))
+            if others is not None:
+                del self._suppressed[kind]
+        if others is not None:
+            self._send(gathered, others)
+        elif not is_scheduled:
+            self._later(self._limit.wait(kind, now), partial(self._flush_kind, kind))
+
+    def flush(self) -> None:
+        """Send the suppressed alerts now."""
+        for kind in tuple(self._suppressed):
+            self._flush_kind(kind)
+
+    def _flush_kind(self, kind: str) -> None:
+        with self._lock:
+            gathered = self._suppressed.pop(kind, None)
+            others = 0 if gathered is None else self._limit.release(kind, self._clock())
+        if gathered is not None:
+            self._send(gathered, others)
 
 
 class AlertEventListener:
@@ -154,45 +214,16 @@ class AlertEventListener:
         later: Callable[[float, Callable[[], object]], object] = lambda _, __: None,
     ) -> None:
         self._send = send
-        self._clock = clock
-        self._later = later
-        # the suppressed alerts of each kind, which are sent as one when the rate allows it
-        self._suppressed: dict[AlertKind, GatheredAlerts] = {}
-        self._lock = threading.Lock()
-        self._limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
+        limit = AlertRateLimiter(MAX_RATE_PER_PROCESS)
+        self._pacer: AlertPacer[GatheredAlerts] = AlertPacer(limit, clock, later, self._send_alert)
+        self.flush_suppressed = self._pacer.flush
 
     def __call__(self, event: Event) -> None:
-        """Send the alert of an event at once, or, beyond the rate, one for all of its kind later."""
+        """Send the alert of an event."""
         if type(event) is events.AttemptEnded and event.outcome == "done":
             return  # the most frequent event
-        found = detect_alert(event)
-        if found is None:
-            return
-        kind = found[0]
-        with self._lock:
-            now = self._clock()
-            others = self._limit.admit(kind, now)
-            is_scheduled = kind in self._suppressed
-            gathered = self._suppressed.setdefault(kind, GatheredAlerts())
-            gathered.add(found)
-            if others is not None:
-                del self._suppressed[kind]
-        if others is not None:
-            self._send_alert(gathered, others)
-        elif not is_scheduled:
-            self._later(self._limit.wait(kind, now), partial(self._flush_kind, kind))
-
-    def flush_suppressed(self) -> None:
-        """Send the suppressed alerts now, at the end of the process."""
-        for kind in tuple(self._suppressed):
-            self._flush_kind(kind)
-
-    def _flush_kind(self, kind: AlertKind) -> None:
-        with self._lock:
-            gathered = self._suppressed.pop(kind, None)
-            others = 0 if gathered is None else self._limit.release(kind, self._clock())
-        if gathered is not None:
-            self._send_alert(gathered, others)
+        if (found := detect_alert(event)) is not None:
+            self._pacer.offer(found[0], lambda suppressed: (suppressed or GatheredAlerts()).add(found))
 
     def _send_alert(self, gathered: GatheredAlerts, others: int) -> None:
         kind, text, data = gathered.latest
