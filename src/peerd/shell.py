@@ -10,8 +10,9 @@ messages, says when it is to be recycled, and ends it in order.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -241,8 +242,10 @@ def spread_factor() -> float:
     return random.uniform(1 - SPREAD, 1 + SPREAD)
 
 
-class RecyclingCondition:
-    """Says when a process has done enough, or is old enough, to be replaced by a fresh one.
+async def reasons_to_recycle(
+    after: int | None, age: float | None, count: Callable[[], int], describe: Callable[[int], str]
+) -> AsyncIterator[str]:
+    """Say why, as soon as a process has done enough, or is old enough, to be replaced by a fresh one; again if asked.
 
     A process that uses too much memory or processor time is replaced by the agent, and has its grace and no more.
 
@@ -252,30 +255,16 @@ class RecyclingCondition:
         count: gives the units that it has done.
         describe: words their number, as the reason.
     """
-
-    def __init__(
-        self, after: int | None, age: float | None, count: Callable[[], int], describe: Callable[[int], str]
-    ) -> None:
-        self._after = after
-        self._max_age = None if age is None else age * spread_factor()
-        self._count = count
-        self._describe = describe
-        self._now = asyncio.get_running_loop().time
-        self._started_at = self._now()
-
-    async def wait(self) -> str:
-        """Wait until it is met; return the reason."""
-        while (reason := self._find_reason()) is None:  # noqa: ASYNC110
+    now = asyncio.get_running_loop().time
+    started_at, max_age = now(), math.inf if age is None else age * spread_factor()
+    while True:
+        done, seconds = count(), now() - started_at
+        if after is not None and done >= after:
+            yield describe(done)
+        elif seconds >= max_age:
+            yield f"it is {format_duration(round(seconds))} old (recycle_age)"
+        else:
             await asyncio.sleep(CHECK_EVERY)
-        return reason
-
-    def _find_reason(self) -> str | None:
-        done, age = self._count(), self._now() - self._started_at
-        if self._after is not None and done >= self._after:
-            return self._describe(done)
-        if self._max_age is not None and age >= self._max_age:
-            return f"it is {format_duration(round(age))} old (recycle_age)"
-        return None
 
 
 # ---------------------------------------------------------------- registration and heartbeat

@@ -153,10 +153,8 @@ RESPONSE_WITHIN: Final = 10.0
 """Seconds that a web or mail server may take for each of its answers."""
 COMMAND_WITHIN: Final = 30.0
 """Seconds that a command may run."""
-MAX_STDERR_CHARACTERS: Final = 500
-"""Characters of a command's stderr in the error."""
-MAX_SUBJECT_CHARACTERS: Final = 900
-"""Characters of a mail's subject line."""
+MAX_STDERR_CHARACTERS: Final = 500  # of a command's stderr in the error
+MAX_SUBJECT_CHARACTERS: Final = 900  # of a mail's subject line
 
 
 class AlertHookFailed(PeerdError):

@@ -19,10 +19,8 @@ from peerd.shell import ProcessShell
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
 
-EXAMINE_EVERY: Final = 60.0
-"""Seconds."""
-REPORT_AFTER: Final = 15.0
-"""Seconds."""
+EXAMINE_EVERY: Final = 60.0  # seconds
+REPORT_AFTER: Final = 15.0  # seconds
 
 
 @dataclass(eq=False)

@@ -172,8 +172,7 @@ CPU_INTERVAL: Final = 0.2
 """Seconds over which the processor time of a process is measured."""
 
 SendCommand = Callable[[Path, Mapping[str, object]], dict[str, Any]]
-"""Sends a command to the master of a run directory and waits for its answer, or raises `NodeRequestRefused`; called in
-a thread."""
+"""Sends a command to the master of a run directory; gives its answer, or raises `NodeRequestRefused`. In a thread."""
 Report = Callable[[str], Awaitable[None]]
 """Writes what continues the request if this agent is replaced."""
 

@@ -18,9 +18,9 @@ from peerd.store.rescue import events_of_rescue, holds_tasks, release_tasks_of_p
 
 ExitReport = Mapping[str, Any]
 
+# most often the server is undoing the last write of the dead process
 RETRY_LOCKED_AFTER: Final = 0.5
-"""Seconds until tasks whose rows were locked are tried again; most often the server is undoing the last write of the
-dead process."""
+"""Seconds until tasks whose rows were locked are tried again."""
 
 
 @dataclass(eq=False)

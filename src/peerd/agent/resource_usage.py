@@ -23,8 +23,7 @@ ROLES_WITH_LIMITS: Final = ("worker", "web", "gateway")
 """Roles of processes that can be asked for their limits."""
 LIMITS_REQUEST_TIMEOUT: Final = 2.0
 """Seconds that a worker has to answer with its limits; the request is repeated."""
-SAMPLE_EVERY: Final = 5.0
-"""Seconds between two samples."""
+SAMPLE_EVERY: Final = 5.0  # seconds
 CONSECUTIVE_SAMPLES: Final = 3
 """Samples in a row above a limit that exceed it."""
 

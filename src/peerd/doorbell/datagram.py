@@ -27,8 +27,7 @@ import msgspec
 
 from peerd.domain.ring import Broadcast, Ring, TasksAvailable
 
-CHANNEL: Final = "peerd"
-"""Of PostgreSQL's NOTIFY."""
+CHANNEL: Final = "peerd"  # of PostgreSQL's NOTIFY
 MAX_DATAGRAM_BYTES: Final = 1200
 """Bytes of a datagram: every network carries it in one piece."""
 MAGIC: Final = b"peerd"

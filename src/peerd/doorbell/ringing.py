@@ -28,7 +28,6 @@ RINGS_BY_CHORE: Final[dict[str, Ring]] = {
     "pinned": TasksAvailable(),
     "postpone": TaskScheduled(within=0.0),
 }
-"""By the chore's name."""
 PENDING_RINGS: Final = "peerd_rings"
 """Key in `Connection.info` of the rings to send after the commit."""
 _WRAPPED: Final = "peerd_watches_commits"

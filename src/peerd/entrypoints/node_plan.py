@@ -28,8 +28,7 @@ ENTRIES: Final = {
 }
 PLANNER: Final = (sys.executable, "-P", "-m", "peerd.entrypoints.node_plan")
 COMMON_SECTIONS: Final = ("project_directory", "file", "node", "database", "cluster", "logging", "telemetry")
-"""Sections that every process gets. A kind gets no more settings than it needs, because `peerd reload --config-only`
-replaces it when these have changed."""
+"""Sections that every process gets; a kind gets no more than it needs: `--config-only` replaces it when they change."""
 
 
 def build_node_plan(

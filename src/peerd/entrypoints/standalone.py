@@ -18,8 +18,7 @@ from peerd.runtime.observability.events import Event, EventBus, EventListener
 from peerd.runtime.process import interpreter
 from peerd.store.connection.database import Database
 
-LEVELS: Final = ("warning", "info", "debug")
-"""Of the log, by the number of -V."""
+LEVELS: Final = ("warning", "info", "debug")  # of the log, by the number of -V
 FAILED: Final = 1
 STAGING: Final = frozenset({"stage scheduled", "stage failures"})
 """Chores that the engine of the gateway does itself, at the moment when a job is due."""

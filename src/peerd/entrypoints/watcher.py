@@ -22,21 +22,28 @@ IGNORED_FOLDERS: Final = {"__pycache__", "node_modules", "venv"}
 
 def watcher(payload: Mapping[str, Any]) -> FileWatcher:
     settings = decode_settings(payload)
-    watched_files = WatchedFiles(settings.project_directory, settings.file)
-    return FileWatcher(watched_files, tuple(payload["kinds"]), create_events(payload, settings))
+    kinds, events = tuple(payload["kinds"]), create_events(payload, settings)
+    return FileWatcher(settings.project_directory, settings.file, kinds, events)
 
 
-class WatchedFiles:
-    """A filter of watchfiles: the project's modules and its peerd.toml."""
+class FileWatcher:
+    """Watches a project's folder, and requests a reload of `kinds`, which run its code, when that changes.
 
-    def __init__(self, folder: Path, config: Path | None) -> None:
-        self.config = config
+    What is watched are the modules of the project and its configuration.
+    """
+
+    def __init__(self, folder: Path, config: Path | None, kinds: Collection[str], events: EventBus) -> None:
         self.folders = {folder, config.parent if config else folder}
         self._project_folder = folder
+        self._config = config
+        self._kinds = kinds
+        self._events = events
+        self._stopped = asyncio.Event()
 
-    def __call__(self, _: object, path: str) -> bool:
+    def is_watched(self, _: object, path: str) -> bool:
+        """Whether a change of a file matters; a filter of watchfiles."""
         file = Path(path)
-        return file == self.config or (file.suffix == ".py" and self._is_project_file(file))
+        return file == self._config or (file.suffix == ".py" and self._is_project_file(file))
 
     def _is_project_file(self, file: Path) -> bool:
         if not file.is_relative_to(self._project_folder):
@@ -44,27 +51,16 @@ class WatchedFiles:
         folders = file.relative_to(self._project_folder).parts[:-1]
         return not any(folder in IGNORED_FOLDERS or folder.startswith(".") for folder in folders)
 
-
-class FileWatcher:
-    """Watches a project's folder, and requests a reload of `kinds`, which run its code, when that changes."""
-
-    def __init__(self, watched_files: WatchedFiles, kinds: Collection[str], events: EventBus) -> None:
-        self._watched_files = watched_files
-        self._kinds = kinds
-        self._events = events
-        self._stopped = asyncio.Event()
-
     async def start(self, link: Link) -> Mapping[str, object]:
         self._link = link
         return {}
 
     async def run(self) -> None:
-        watched = self._watched_files
-        changed = awatch(*watched.folders, watch_filter=watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
+        changed = awatch(*self.folders, watch_filter=self.is_watched, debounce=DEBOUNCE_MS, stop_event=self._stopped)
         async for changes in changed:
             files = {Path(path) for _, path in changes}
             self._events.emit(files_changed(tuple(sorted(file.name for file in files))))
-            self._link.send({"type": "reload", **reload_request_for(files, watched.config, self._kinds)})
+            self._link.send({"type": "reload", **reload_request_for(files, self._config, self._kinds)})
 
     async def receive(self, message: Mapping[str, object]) -> None:
         """Ignore messages of the master."""

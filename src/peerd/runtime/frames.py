@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from peerd.domain.quoting import quoted
 
-MAX_BODY_BYTES: Final = 1024 * 1024
-"""The largest body of a frame, in bytes."""
+MAX_BODY_BYTES: Final = 1024 * 1024  # the largest body of a frame
 
 _LENGTH: Final = struct.Struct(">I")
 
@@ -126,8 +125,7 @@ def _message(body: bytes) -> dict[str, object]:
 
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 """Bytes of a message, or of a reply, as JSON. Messages carry decisions; larger data belongs elsewhere."""
-MAX_ACTION_LENGTH: Final = 200
-"""Characters of the name of an action."""
+MAX_ACTION_LENGTH: Final = 200  # characters of the name of an action
 MAX_IN_FLIGHT: Final = 1000
 """Messages of one process whose delivery is not known yet."""
 MAX_IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
@@ -137,7 +135,6 @@ DEFAULT_REPLY_TIMEOUT: Final = 10.0
 MAX_REPLY_TIMEOUT: Final = 86_400.0
 """The longest such time that can be given, seconds."""
 WEB_ROLE: Final = "web"
-"""The role of web processes."""
 WORKER_ROLES: Final = ("worker", WEB_ROLE)
 """The roles that are workers to messages: task workers, periodic workers and web processes."""
 GATEWAY_ROLE: Final = "gateway"

@@ -24,9 +24,9 @@ PAUSE_AFTER_ERROR: Final = 0.5
 """Seconds without accepting after the system has had no descriptor or memory for one more connection."""
 
 
+# its answer, and its place among the requests of the process, are free again then
 UNREAD_FOR: Final = 600.0
-"""Seconds after which the system ends a connection whose client takes nothing of what waits for it: its answer, and its
-place among the requests of the process, are free again."""
+"""Seconds after which the system ends a connection whose client takes nothing of what waits for it."""
 
 
 class SocketListener:

@@ -21,11 +21,9 @@ from peerd.domain.task import Task
 SYSTEM: Final = "peerd"
 OTHER_ERROR: Final = "_OTHER"
 """What the conventions have for an error without a class."""
-MAX_DESCRIPTION: Final = 1_000
-"""Characters of an error in a span."""
+MAX_DESCRIPTION: Final = 1_000  # characters of an error in a span
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-MAX_TEXT: Final = 512
-"""Characters of the column."""
+MAX_TEXT: Final = 512  # characters of the column
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 

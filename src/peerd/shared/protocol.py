@@ -19,8 +19,7 @@ SOCKET_NAME: Final = "shared.sock"
 """Name of the agent's socket in the run directory."""
 FOLLOW_TIMEOUT: Final = 60.0
 """Seconds that a subscription waits in the agent for its client to be shared."""
-MAX_CALL_TIMEOUT: Final = 86_400.0
-"""Seconds."""
+MAX_CALL_TIMEOUT: Final = 86_400.0  # seconds
 
 _LENGTH: Final = struct.Struct(">I")
 _CREDENTIALS: Final = struct.Struct("3i")

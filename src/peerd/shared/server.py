@@ -25,8 +25,7 @@ from peerd.shared.shared_instance import SharedRegistry
 
 MAX_CALLS: Final = 1_000
 """Running calls of one process; beyond it nothing is read from it until some have ended."""
-MAX_SUBSCRIPTIONS: Final = 10_000
-"""Of one process."""
+MAX_SUBSCRIPTIONS: Final = 10_000  # of one process
 
 
 class SharedServer:

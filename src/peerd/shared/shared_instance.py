@@ -18,8 +18,7 @@ from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_arguments, method_of, name_of
 
 FOLLOW_TIMEOUT: Final = 30.0
-CLOSE_TIMEOUT: Final = 5.0
-"""Seconds."""
+CLOSE_TIMEOUT: Final = 5.0  # seconds
 
 
 class SharedConnectionEnded(protocol.SharedError):

@@ -24,9 +24,9 @@ STOP_TIMEOUT: Final = 20.0
 """Seconds that a node which did not become ready in time has for a fast stop, before it is killed."""
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 """Signals that stop a node; a second one stops it without grace."""
+# hard limits of containers can be a billion, and some programs iterate over all numbers up to theirs when they start
 TARGET_SOFT_LIMIT: Final = 65_536
-"""Descriptors: enough for tens of thousands of connections per web process. Hard limits of containers can be a billion,
-and some programs iterate over all numbers up to their limit when they start."""
+"""Descriptors: enough for tens of thousands of connections per web process."""
 
 
 class NodeStartError(Exception):

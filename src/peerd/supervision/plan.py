@@ -14,8 +14,7 @@ SINGLETON_ROLES: Final = ("agent", "manager", "watcher")
 
 MAX_PAYLOAD_BYTES: Final = MAX_BODY_BYTES // 2
 """Bytes; it is sent in one frame with the rest of a kind's plan."""
-MAX_PROCESSES: Final = 1000
-"""Per kind, as in the configuration."""
+MAX_PROCESSES: Final = 1000  # per kind, as in the configuration
 
 
 class PlanError(ValueError):

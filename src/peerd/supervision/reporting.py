@@ -69,9 +69,9 @@ class Console:
 # ---------------------------------------------------------------- to the agent
 
 
+# of more, the oldest are dropped; the tasks of these processes are then rescued when they are no longer touched
 MAX_REPORTS: Final = 10_000
-"""Exit reports that are kept until an agent acknowledges them. Of more, the oldest are dropped; the tasks of these
-processes are then rescued when they are no longer touched."""
+"""Exit reports that are kept until an agent acknowledges them."""
 
 
 class AgentReports:

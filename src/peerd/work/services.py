@@ -15,7 +15,7 @@ from peerd.runtime.concurrency import PeriodicStep, PeriodicThread, start_thread
 from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import STACK_ACTION, ProcessContext
-from peerd.shell import CHECK_EVERY, ProcessShell, RecyclingCondition, Service
+from peerd.shell import CHECK_EVERY, ProcessShell, Service, reasons_to_recycle
 from peerd.store.known_handlers import encode_handlers
 from peerd.store.nodes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer
@@ -275,12 +275,13 @@ async def recycle_when_due(
     Nothing is cut off for it. The successor starts at once, and the process claims nothing more and runs on until its
     tasks have ended, without a deadline but the `drain_timeout`.
     """
-    reason = await RecyclingCondition(
+    reasons = reasons_to_recycle(
         settings.recycle_after,
         settings.recycle_age,
         ended,
         lambda count: f"it has run {count} tasks (recycle_after = {settings.recycle_after})",
-    ).wait()
+    )
+    reason = await anext(reasons)
     link.drain(reason)
     quiet()
     with suppress(TimeoutError):

@@ -12,9 +12,10 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.entrypoints.process_parts import InvalidEntry
 from peerd.entrypoints.standalone import Maintenance, late_log
-from peerd.entrypoints.watcher import WatchedFiles
+from peerd.entrypoints.watcher import FileWatcher
 from peerd.entrypoints.web import load_app
 from peerd.entrypoints.worker import load_worker
+from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import accept_failed
 from peerd.store.enqueue import enqueue
 from peerd.store.tasks.pages import find_task, get_task
@@ -113,9 +114,10 @@ FOLDER = Path("/srv/.work/venv/studio")
     ("node_modules/gyp/it.py", False), ("/elsewhere/it.py", False),
 ])  # fmt: skip
 def test_code_and_configuration_are_watched_and_files_of_other_programs_are_not(*, file: str, matters: bool) -> None:
-    assert WatchedFiles(FOLDER, FOLDER / "peerd.toml")(None, str(FOLDER / file)) == matters
-    elsewhere = WatchedFiles(FOLDER, Path("/etc/peerd.toml"))
-    assert (elsewhere(None, "/etc/peerd.toml"), elsewhere(None, "/etc/it.py")) == (True, False)
+    watcher = FileWatcher(FOLDER, FOLDER / "peerd.toml", (), EventBus())
+    assert watcher.is_watched(None, str(FOLDER / file)) == matters
+    elsewhere = FileWatcher(FOLDER, Path("/etc/peerd.toml"), (), EventBus())
+    assert [elsewhere.is_watched(None, path) for path in ("/etc/peerd.toml", "/etc/it.py")] == [True, False]
     assert elsewhere.folders == {FOLDER, Path("/etc")}
 
 

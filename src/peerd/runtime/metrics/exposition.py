@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -25,7 +25,7 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """All metrics."""
         for name, samples in groupby(self._samples, key=lambda sample: sample.name):
-            yield _metric(name, list(samples))
+            yield _metric(name, samples)
 
 
 def expose(samples: Iterable[Sample], accept: str) -> tuple[bytes, str]:
@@ -55,21 +55,17 @@ def _registry(samples: Iterable[Sample]) -> CollectorRegistry:
     return registry
 
 
-def _metric(name: str, samples: Sequence[Sample]) -> Metric:
+def _metric(name: str, samples: Iterable[Sample]) -> Metric:
     family = FAMILIES[name]
-    made: Any
-    match family.kind:
-        case MetricKind.COUNTER:
-            made = CounterMetricFamily(name, family.text, labels=family.labels)
-        case MetricKind.HISTOGRAM:
-            made = HistogramMetricFamily(name, family.text, labels=family.labels)
-            for sample in samples:
-                buckets = buckets_of(sample.histogram, family.buckets)
-                made.add_metric(list(sample.labels), buckets, sum_value=sample.value)
-            return made  # type: ignore[no-any-return]
-        case _:
-            made = GaugeMetricFamily(name, family.text, labels=family.labels)
+    made: Any = _FAMILY_CLASSES.get(family.kind, GaugeMetricFamily)(name, family.text, labels=family.labels)
     for sample in samples:
-        made.add_metric(list(sample.labels), sample.value)
+        labels = list(sample.labels)
+        if family.kind is MetricKind.HISTOGRAM:
+            made.add_metric(labels, buckets_of(sample.histogram, family.buckets), sum_value=sample.value)
+        else:
+            made.add_metric(labels, sample.value)
     metric: Metric = made
     return metric
+
+
+_FAMILY_CLASSES = {MetricKind.COUNTER: CounterMetricFamily, MetricKind.HISTOGRAM: HistogramMetricFamily}

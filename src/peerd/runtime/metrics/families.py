@@ -120,4 +120,3 @@ FAMILIES: Final[dict[str, MetricFamily]] = {
     "peerd_storage_received_bytes_total": _counter("Bytes of bodies of such requests.", ("request",)),
     "peerd_storage_sent_bytes_total": _counter("Bytes of bodies of the responses.", ("request",)),
 }
-"""By name."""

@@ -22,8 +22,7 @@ from peerd.runtime.metrics.families import FAMILIES, MetricKind
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import AttemptEnded, Event, EventBus
 
-MAX_LABEL: Final = 200
-"""Characters of a label's value."""
+MAX_LABEL: Final = 200  # characters of a label's value
 MAX_CHUNK: Final = 64 * 1024
 """Bytes of the samples of one message, so that the master never copies much at once."""
 MOST_SERIES: Final = 1_000

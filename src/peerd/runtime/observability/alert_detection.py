@@ -21,8 +21,7 @@ MAX_RATE_PER_PROCESS: Final = AlertRate(1, 10.0)
 MAX_GATHERED_TEXT: Final = 500
 """Characters of each alert that is sent with others."""
 
-DetectedAlert = tuple[AlertKind, str, dict[str, Any]]
-"""Kind, text, data."""
+DetectedAlert = tuple[AlertKind, str, dict[str, Any]]  # kind, text, data
 
 
 def detect_alert(event: Event) -> DetectedAlert | None:  # noqa: PLR0911 - a table

@@ -19,8 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-LOG_DESCRIPTORS: Final = (1, 2)
-"""Stdout and stderr."""
+LOG_DESCRIPTORS: Final = (1, 2)  # stdout and stderr
 
 
 def open_log(path: str | Path) -> int:

@@ -12,8 +12,7 @@ from peerd.domain.units import format_duration
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event, LogLine
 
-LogMessage = tuple[str, str, dict[str, Any]]
-"""A level, a sentence, and figures."""
+LogMessage = tuple[str, str, dict[str, Any]]  # level, sentence, figures
 
 MESSAGES: Final[Mapping[type[Event], tuple[str, str, str]]] = {
     events.TasksClaimed: ("debug", "claimed", "tasks=count ms=milliseconds"),

@@ -31,8 +31,7 @@ LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": loggin
 MAX_EACH_SPAN: Final = 25
 """Successes in a second that are events of their own."""
 SPAN_SECONDS: Final = 1.0
-FAILURES_EVERY: Final = 60.0
-"""Seconds."""
+FAILURES_EVERY: Final = 60.0  # seconds
 
 
 def configure_logging(
