@@ -117,7 +117,7 @@ class GatheredAlerts:
 
     >>> gathered = GatheredAlerts()
     >>> for queue in ("a", "b", "a"):
-    ...     gathered.add((AlertKind.BACKLOG, f"tasks of {queue} wait", {"queue": queue}))
+    ...     _ = gathered.add((AlertKind.BACKLOG, f"tasks of {queue} wait", {"queue": queue}))
     >>> [(one["data"]["queue"], one["times"]) for one in gathered.to_json()]
     [('b', 1), ('a', 2)]
     """
