@@ -19,7 +19,7 @@ from typing import Any
 from peerd import Message
 from peerd.domain.errors import MessageError
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.observability.log_output import LogRotation
+from peerd.runtime.observability.log_output import rotate_if_full
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import ProcessContext
 
@@ -276,10 +276,9 @@ class StubService:
 
     async def do_rotate(self, _: str) -> None:
         """Keep the log small, very eagerly."""
-        log = str(self.link.log_file)
-        rotation = LogRotation(Path(log), 50_000, 1000, self.link.request_log_reopen)
+        log = Path(str(self.link.log_file))
         while True:
-            rotation.check()
+            rotate_if_full(log, 50_000, 1000, self.link.request_log_reopen)
             await asyncio.sleep(0.01)
 
     def do_babble(self, _: str) -> None:

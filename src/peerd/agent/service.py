@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from peerd.domain.alert import AlertKind
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
 from peerd.runtime.observability.events import DatabaseOutageEnded, DatabaseOutageStarted, MasterDied, NodeSuperseded
-from peerd.runtime.observability.log_output import LogRotation
+from peerd.runtime.observability.log_output import keep_rotated
 from peerd.shell import ProcessShell, Service, register_start, retry_if_replacement
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.nodes import Node, deregister_node, end_process, mark_node_silent
@@ -147,7 +148,8 @@ class AgentService(Service):
         self._components.start("orphan release", self._orphan_releaser.run)
         if self._link.log_file:
             rotation = (self.logging.max_size, self.logging.keep, self._link.request_log_reopen)
-            self._components.start("log rotation", LogRotation(Path(self._link.log_file), *rotation).run)
+            rotating = partial(keep_rotated, Path(self._link.log_file), *rotation)
+            self._components.start("log rotation", rotating)
 
     def _stop_replaced_node(self, error: NodeReplaced | NodeNameTaken) -> None:
         """Have the master stop the node, once: a second request would cut the stop short."""

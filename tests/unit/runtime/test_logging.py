@@ -124,7 +124,7 @@ WRITE_BURST = """
 import asyncio, sys, threading, time
 from pathlib import Path
 from peerd.runtime.observability import log_file
-from peerd.runtime.observability.log_output import LogRotation
+from peerd.runtime.observability.log_output import keep_rotated
 
 log = Path(sys.argv[1])
 log_file.redirect_output(log)
@@ -136,8 +136,7 @@ def burst():
         time.sleep(0.02)
 
 async def main():
-    rotation = LogRotation(log, 1_000_000, 100, lambda: log_file.redirect_output(log))
-    rotating = asyncio.create_task(rotation.run())
+    rotating = asyncio.create_task(keep_rotated(log, 1_000_000, 100, lambda: log_file.redirect_output(log)))
     await asyncio.sleep(0.1)  # the burst does not begin with a check of the file
     await asyncio.to_thread(burst)
     rotating.cancel()
