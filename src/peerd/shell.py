@@ -21,6 +21,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, NodeNotRunning, RowLocked
 from peerd.domain.units import format_duration
+from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.observability.alert_detection import AlertEventListener
 from peerd.runtime.observability.error_reporting import ErrorHook, ErrorKind, ErrorReporter
 from peerd.runtime.observability.events import ComponentFailed, EventBus
@@ -207,11 +208,7 @@ class ProcessShell:
     def _send_alerts(self) -> None:
         """Send the alerts among the events of the process."""
         loop = asyncio.get_running_loop()
-
-        def later(seconds: float, call: Callable[[], object]) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(loop.call_later, seconds, call)
-
+        later = partial(call_on_loop, loop, loop.call_later)
         self._alerts = AlertEventListener(self.link.alert, loop.time, later)
         self.events.listen(self._alerts, debug=False)
 

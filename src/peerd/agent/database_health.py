@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +12,7 @@ from sqlalchemy.engine import Connection
 from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.diagnostics import Finding, examine_slowdowns
+from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.shell import ProcessShell
@@ -81,8 +81,7 @@ class OutageReporter:
 
     def __call__(self, event: Event) -> None:
         """Take an event, on the thread that emitted it."""
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._take, event)
+        call_on_loop(self._loop, self._take, event)
 
     def _take(self, event: Event) -> None:
         match event:

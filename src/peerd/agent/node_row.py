@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,7 +11,7 @@ from peerd import __version__
 from peerd.config.settings import NodeSettings
 from peerd.domain.errors import DatabaseUnavailable, NodeNameTaken, NodeReplaced, RowLocked
 from peerd.domain.pacing import LONGEST_PAUSE, Backoff
-from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
+from peerd.runtime.concurrency import PeriodicStep, PeriodicThread, call_on_loop
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import node_registered, waiting_for_node
 from peerd.shell import ProcessShell
@@ -145,17 +144,13 @@ class NodeHeartbeat:
         except RowLocked:  # no outage: the database has answered
             return self._pauses.next()
         except NodeReplaced as error:
-            self._call_on_loop(self.on_replaced, error)
+            call_on_loop(self._loop, self.on_replaced, error)
         except Exception as error:  # noqa: BLE001 - the component fails, and is restarted
-            self._call_on_loop(self._fail, error)
+            call_on_loop(self._loop, self._fail, error)
         else:
             outages.found()
             self._pauses.reset()
         return self.every
-
-    def _call_on_loop(self, callback: Callable[..., None], error: Exception) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(callback, error)
 
     def _fail(self, error: Exception) -> None:
         if not self._failure.done():

@@ -32,6 +32,7 @@ from peerd.doorbell.datagram import (
     RingRejected,
     Verifier,
 )
+from peerd.runtime.concurrency import call_on_loop
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.postgresql import has_pooler, shares_session
 
@@ -171,13 +172,13 @@ class PostgresqlListener:
         while not stopping.is_set():
             try:
                 with closing(self._connect()) as connection:
-                    self._call_on_loop(self.on_change, None)
-                    self._call_on_loop(self.on_ring, TasksAvailable())  # rings may have been missed meanwhile
+                    call_on_loop(self._loop, self.on_change, None)
+                    call_on_loop(self._loop, self.on_ring, TasksAvailable())  # rings may have been missed meanwhile
                     pauses.reset()
                     self._listen(connection, stopping)
             except Exception as error:  # noqa: BLE001 - the connection is opened again after any error
                 problem = f"PostgreSQL's LISTEN: {str(error).strip() or type(error).__name__}"
-                self._call_on_loop(self.on_change, problem)
+                call_on_loop(self._loop, self.on_change, problem)
                 stopping.wait(pauses.next())
 
     def _connect(self) -> Any:
@@ -206,18 +207,14 @@ class PostgresqlListener:
                     return
             if self._has_dropped_hints:
                 self._has_dropped_hints = False
-                self._call_on_loop(self.on_ring, TasksAvailable())
+                call_on_loop(self._loop, self.on_ring, TasksAvailable())
 
     def _receive(self, payload: str, pid: int) -> None:
         if not self.verifier.is_signed(payload) and not self._unsigned.try_take(time.monotonic()):
             self._has_dropped_hints = True
             return
         try:
-            self._call_on_loop(self.on_ring, self.verifier.open(payload))
+            call_on_loop(self._loop, self.on_ring, self.verifier.open(payload))
         except RingRejected as error:
             if error.rejection_reason is not RejectionReason.OURS:
                 self.rejected.add(error, f"PostgreSQL's process {pid}")
-
-    def _call_on_loop(self, callback: Callable[[Any], None], argument: object) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(callback, argument)

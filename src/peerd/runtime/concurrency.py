@@ -12,7 +12,6 @@ application was imported, and so perhaps after it has used its client.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import contextvars
 import os
 import sys
@@ -62,6 +61,12 @@ class SystemExitInThread(RuntimeError):
         super().__init__(f"{type(error).__name__} in a thread: {exception_text(error)}")
 
 
+def call_on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: Any) -> None:
+    """Call a function on an event loop, from any thread; not at all if the loop is closed."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
+
+
 async def run_in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
     """Run a function in a new daemon thread, and wait for its end even when cancelled.
 
@@ -73,7 +78,7 @@ async def run_in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
 async def run_in_thread_to_completion(function: Callable[..., T], *args: Any, name: str) -> T:
     """As `run_in_thread`, but return or raise the function's result even when cancelled."""
     future = start_thread(function, *args, name=name)
-    with contextlib.suppress(asyncio.CancelledError):
+    with suppress(asyncio.CancelledError):
         await wait_despite_cancellation(future)
     return future.result()
 
@@ -85,8 +90,7 @@ def start_thread(function: Callable[..., T], *args: Any, name: str) -> asyncio.F
     context = contextvars.copy_context()
 
     def settle(result: Any, error: BaseException | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(_resolve, future, result, error)
+        call_on_loop(loop, _resolve, future, result, error)
 
     def run() -> None:
         try:

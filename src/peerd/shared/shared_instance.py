@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.process.uncaught_exceptions import exception_text, guard_against_exit, log_exception
 from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_arguments, method_of, name_of
@@ -191,8 +191,7 @@ class SharedInstance:
         if threading.get_ident() == self._loop_thread:
             self._deliver(key, value, generation)
         else:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._deliver, key, value, generation)
+            call_on_loop(self._loop, self._deliver, key, value, generation)
 
     def _deliver(self, key: Any, value: Any, generation: int) -> None:
         topic = self._topics.get(protocol.key_identity(key))

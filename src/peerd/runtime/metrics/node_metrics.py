@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ import msgspec
 from peerd.domain.alert import AlertKind
 from peerd.domain.attempt_totals import Histogram
 from peerd.domain.errors import MessengerFull, PeerdError
+from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.metrics.families import DEATH_CAUSES, FAMILIES, MetricKind
 from peerd.runtime.metrics.registry import MetricsRegistry, Sample, SeriesKey, in_chunks, parse_samples, sample_of
 from peerd.runtime.process.process_context import METRICS_REPORT_ACTION, ProcessContext
@@ -116,8 +116,7 @@ class MetricsReporter:
 
     def _on_delivered(self, growth: list[Sample], delivered: Future[int]) -> None:
         if delivered.exception() is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._growth.undo, growth)
+            call_on_loop(self._loop, self._growth.undo, growth)
 
     def _on_processes(self) -> None:
         agent = self._process.messenger.agent

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.control_thread import StopRequested
 from peerd.runtime.process.link import Link
@@ -135,8 +135,7 @@ class _Life:
         return awaitable.done()
 
     def _from_control_thread(self, event: StopRequested | dict[str, object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._handle_event, event)
+        call_on_loop(self._loop, self._handle_event, event)
 
     def _handle_event(self, event: StopRequested | dict[str, object]) -> None:
         if isinstance(event, StopRequested):
