@@ -45,7 +45,6 @@ from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION
 from peerd.shell import ProcessShell
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import NextDue
-from peerd.store.nodes import find_node
 from peerd.store.outcomes import database_now
 from peerd.store.schedules import StoredSchedulesState
 
@@ -94,14 +93,12 @@ class DoorbellSubsystem(Subsystem):
         self._messenger.on_change(self._wake_up_sender.remove_stale)
         with suppress(OSError):
             self._wake_up_sender.open()
-        node = await self._threads.read(find_node, shell.link.node)
-        assert node is not None
         asked_at = self._cluster_clock.steady()
         self._cluster_clock.synchronize(await self._threads.read(database_now), asked_at)
-        self._previous_endpoint = notifier.parse_endpoint(self.incarnation, node.address)
+        self._previous_endpoint = notifier.parse_endpoint(self.incarnation, shell.node.address)
         self._notifier = Notifier(self._database, open_transport=self._open_transport)
         self._stager = DueTaskStager(
-            self._threads, node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
+            self._threads, shell.node.id, self.ring, self._cluster_clock, self.incarnation, self._examine_check
         )
         shell.process.metrics.add_source(self._samples)
         self._components = components

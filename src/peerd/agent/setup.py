@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import structlog
+
 from peerd.agent.components import ComponentFunction, ComponentSupervisor, Subsystem
 from peerd.domain.errors import PeerdError
-from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import (
     describe_exception,
     guard_against_exit,
@@ -60,26 +61,24 @@ class Agent:
 
     def __init__(
         self,
-        process: ProcessContext,
+        shell: ProcessShell,
         components: ComponentSupervisor,
         shared_registry: SharedRegistry,
-        *,
-        log: Any,
-        generation: int,
         schedules: ScheduleRegistry,
     ) -> None:
+        process = shell.process
         self.node: str = process.node
         self.slot: str = process.slot
         self.kind: str = process.kind
         self.messenger = process.messenger
         self.options: Mapping[str, Any] = process.options
-        self.log = log
+        self.log: Any = structlog.get_logger()
         self.shared = SharedClients(shared_registry)
         self.schedules = schedules
         self._process = process
         self._components = components
         self._shared_registry = shared_registry
-        self._generation = generation
+        self._generation = shell.link.generation
         self._component_names: list[str] = []
         self._on_stop: list[UserFunction] = []
 
@@ -189,7 +188,6 @@ class SetupRunner(Subsystem):
     entry: str | None
     find: Callable[[str], SetupFunction]
     run_directory: Path
-    log: Any
     schedules: ScheduleRegistry
 
     def __post_init__(self) -> None:
@@ -228,14 +226,7 @@ class SetupRunner(Subsystem):
         """Call the setup, after undoing an earlier call that failed."""
         await self._tear_down()
         assert self.entry is not None
-        self._agent = Agent(
-            self._shell.process,
-            self._components,
-            self._shared_registry,
-            log=self.log,
-            generation=self._shell.link.generation,
-            schedules=self.schedules,
-        )
+        self._agent = Agent(self._shell, self._components, self._shared_registry, self.schedules)
         try:
             setup = await asyncio.to_thread(self.find, self.entry)
         except Exception as error:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from peerd.agent.alert_delivery import AlertDispatcher
 from peerd.agent.alert_recorder import AlertRecorder
 from peerd.agent.database_health import DatabaseHealthMonitor
@@ -44,32 +42,20 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
         settings.node, settings.cluster, incarnation, on_request=requests.wake, on_schedules=schedules.notice_stored
     )
     events.listen(DoorbellEventListener(doorbell.ring), debug=False)
-    setup = SetupRunner(
-        settings.agent.setup,
-        find_setup,
-        run_directory=settings.node.run_directory,
-        log=structlog.get_logger(),
-        schedules=registry,
-    )
     limits = {kind: UsageLimits(*values) for kind, values in payload["limits_of_commands"].items()}
-    service = AgentService(
-        settings.node,
-        settings.logging,
-        incarnation,
-        silence,
-        settings.agent.options,
-        subsystems=(
-            AlertDispatcher(settings.alerts, settings.project_directory),
-            AlertRecorder(),
-            DatabaseHealthMonitor(),
-            setup,
-            MetricsSubsystem(settings.telemetry.metrics),
-            doorbell,
-            ResourceMonitor(limits),
-            schedules,
-            requests,
-        ),
+    subsystems = (
+        AlertDispatcher(settings.alerts, settings.project_directory),
+        AlertRecorder(),
+        DatabaseHealthMonitor(),
+        SetupRunner(settings.agent.setup, find_setup, settings.node.run_directory, registry),
+        MetricsSubsystem(settings.telemetry.metrics),
+        doorbell,
+        ResourceMonitor(limits),
+        schedules,
+        requests,
     )
+    about = (settings.node, settings.logging, incarnation, silence, settings.agent.options)
+    service = AgentService(*about, subsystems=subsystems)
     client = Client(settings.database.url, secret=settings.cluster.secret, mask=settings.access.mask)
     hook = load_error_hook_if_possible(parts)
     return parts.make_shell(service, client=client, error_hook=hook, statistics=statistics)

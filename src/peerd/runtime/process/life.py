@@ -6,6 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from peerd.runtime.concurrency import call_on_loop
@@ -74,7 +75,7 @@ class _Life:
 
     async def run(self) -> int:
         taint_on_uncaught(self._loop, self._link)
-        self._link.attach(self._from_control_thread, self._loop)
+        self._link.attach(partial(call_on_loop, self._loop, self._handle_event), self._loop)
         try:
             started = await self._start()
         except Exception as error:  # noqa: BLE001 - any exception is a failed boot
@@ -133,9 +134,6 @@ class _Life:
         finally:
             stop_requested.cancel()
         return awaitable.done()
-
-    def _from_control_thread(self, event: StopRequested | dict[str, object]) -> None:
-        call_on_loop(self._loop, self._handle_event, event)
 
     def _handle_event(self, event: StopRequested | dict[str, object]) -> None:
         if isinstance(event, StopRequested):
