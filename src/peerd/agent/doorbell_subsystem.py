@@ -20,17 +20,9 @@ from peerd.agent.doorbell_health import DoorbellHealth
 from peerd.agent.due_task_stager import DueTaskStager
 from peerd.agent.ring_listeners import PostgresqlListener, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
+from peerd.domain import ring as rings
 from peerd.domain.errors import MessengerFull
-from peerd.domain.ring import (
-    Broadcast,
-    Coalescer,
-    NodeRequested,
-    Ping,
-    Ring,
-    SchedulesChanged,
-    TasksAvailable,
-    TaskScheduled,
-)
+from peerd.domain.ring import Broadcast, Coalescer, Ring, TasksAvailable
 from peerd.doorbell import notifier
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.datagram import ClusterClock, NotificationVerifier, Verifier
@@ -137,18 +129,18 @@ class DoorbellSubsystem(Subsystem):
 
     def receive_ring(self, ring: Ring) -> None:
         """Handle a received ring; wake-ups of workers within 5 ms become one."""
-        self.rings_received += not isinstance(ring, Ping)
+        self.rings_received += not isinstance(ring, rings.Ping)
         match ring:
-            case Ping(word):
+            case rings.Ping(word):
                 self._health.receive_ping(word)
-            case TaskScheduled():
+            case rings.TaskScheduled():
                 self._stager.receive(ring)
             case Broadcast():
                 self._broadcast_on_node(ring)
-            case NodeRequested(node):
+            case rings.NodeRequested(node):
                 if node == self._link.node:
                     self.on_request()
-            case SchedulesChanged():
+            case rings.SchedulesChanged():
                 self.on_schedules(None)
             case _:
                 self._coalescer.add(ring)

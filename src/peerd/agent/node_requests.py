@@ -22,16 +22,9 @@ import msgspec
 import psutil
 
 from peerd.agent.components import ComponentSupervisor, Subsystem
+from peerd.domain import node_request as commands
 from peerd.domain.errors import DatabaseUnavailable, PeerdError, RequestFailed
-from peerd.domain.node_request import (
-    MAX_RESULT_BYTES,
-    NodeCommand,
-    ReloadArguments,
-    ScaleArguments,
-    StackArguments,
-    StateArguments,
-    decode_command,
-)
+from peerd.domain.node_request import NodeCommand
 from peerd.domain.pacing import Backoff, TokenBucket
 from peerd.domain.task_stack import ProcessUsage, StackAnswer, TaskStack
 from peerd.runtime.messenger import Messenger
@@ -134,14 +127,14 @@ class NodeRequestReceiver(Subsystem):
         result: str | None = None
         error: str | None = None
         try:
-            command = decode_command(request.arguments)
+            command = commands.decode_command(request.arguments)
 
             async def report(progress: str) -> None:
                 await self._write(stored.record_progress, request.id, progress)
 
             result = await self._executor.execute(command, request.result, report)
-            if len(result) > MAX_RESULT_BYTES:
-                error = f"its answer has {len(result)} bytes, and {MAX_RESULT_BYTES} are allowed"
+            if len(result) > commands.MAX_RESULT_BYTES:
+                error = f"its answer has {len(result)} bytes, and {commands.MAX_RESULT_BYTES} are allowed"
         except (NodeRequestRefused, PeerdError, ValueError, OSError) as refused:
             error = str(refused)
         except Exception as failed:  # noqa: BLE001 - the requester learns of it, and the agent goes on
@@ -202,13 +195,13 @@ class RequestExecutor:
             OSError: the master does not answer.
         """
         match command:
-            case StateArguments():
+            case commands.StateArguments():
                 return _encode(await self._send({"command": "status"}))
-            case ReloadArguments():
+            case commands.ReloadArguments():
                 return _encode(await self._reload(command, progress, report))
-            case ScaleArguments():
+            case commands.ScaleArguments():
                 return _encode(await self._scale(command, progress, report))
-            case StackArguments():
+            case commands.StackArguments():
                 return _encode(await self._read_stack(command))
             case _:
                 assert_never(command)
@@ -225,7 +218,9 @@ class RequestExecutor:
         await report(_encode(begun))
         return begun
 
-    async def _reload(self, command: ReloadArguments, progress: str | None, report: Report) -> Mapping[str, Any]:
+    async def _reload(
+        self, command: commands.ReloadArguments, progress: str | None, report: Report
+    ) -> Mapping[str, Any]:
         deadline = time.monotonic() + command.wait
         wanted = {"command": "reload", "kinds": command.kinds, "config_only": command.config_only}
         number = (await self._begin(wanted, progress, report))["number"]
@@ -242,7 +237,7 @@ class RequestExecutor:
                 raise NodeRequestRefused(f"the reload has not ended within {command.wait:g} s, and goes on")
             await asyncio.sleep(POLL_EVERY)
 
-    async def _scale(self, command: ScaleArguments, progress: str | None, report: Report) -> Mapping[str, Any]:
+    async def _scale(self, command: commands.ScaleArguments, progress: str | None, report: Report) -> Mapping[str, Any]:
         deadline = time.monotonic() + command.wait
         wanted = {"command": "scale", "kind": command.kind, "processes": command.count}
         scaled = await self._begin(wanted, progress, report)
@@ -256,7 +251,7 @@ class RequestExecutor:
                 raise NodeRequestRefused(f"not scaled within {command.wait:g} s, and going on: {states}")
             await asyncio.sleep(POLL_EVERY)
 
-    async def _read_stack(self, command: StackArguments) -> TaskStack:
+    async def _read_stack(self, command: commands.StackArguments) -> TaskStack:
         try:
             data = {"task": command.task_id}
             answer = await self.messenger.request(command.pid, STACK_ACTION, data, timeout=STACK_TIMEOUT)
