@@ -100,7 +100,7 @@ class GatewayThread:
         await self._stop.wait()
         self.server.stop_accepting(close_listeners=False)
         await self.server.drain(0)
-        await self.state.finish()
+        await self.state.operations.finish()
         self.state.close()
 
 

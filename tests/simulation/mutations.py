@@ -264,7 +264,7 @@ def _delete_whoever_holds(self: Any, client: QueueClient, job_id: int, answer: A
 
 
 def _deleted_for_certain(self: Any, client: QueueClient, held: Reservation, answer: Any, result: Any) -> None:
-    _DELETED_HELD(self, client, held, answer, True if isinstance(result, OperationFailed) else result)
+    _ENDED_BY_HOLDER(self, client, held, answer, True if isinstance(result, OperationFailed) else result)
 
 
 def _delete_by_id(
@@ -290,7 +290,7 @@ def _take_back_as_claims(connection: Connection, locked: Sequence[Task], *args: 
 _TAKE_BACK: Final = rescue._take_back
 _RESERVATION: Final = Reservation.__init__
 _DELETE_OF: Final = ReservationEnds.delete
-_DELETED_HELD: Final = ReservationEnds._deleted_held
+_ENDED_BY_HOLDER: Final = ReservationEnds._ended_by_holder
 
 
 MUTATIONS: Final = (
@@ -348,7 +348,7 @@ MUTATIONS: Final = (
     variant("a client deletes what another one holds", 6, (CLIENTS,),
             (ReservationEnds, "delete", _delete_whoever_holds)),
     variant("a delete that failed is answered as done", 7, (CLIENTS, "fail the call"),
-            (ReservationEnds, "_deleted_held", _deleted_for_certain)),
+            (ReservationEnds, "_ended_by_holder", _deleted_for_certain)),
     variant("a reserved job is deleted without the lease", 6,
             (CLIENTS, "freeze a process", "freeze in the answer", "move"), (holding, "delete_held", _delete_by_id)),
     variant("a reserved job is released without the lease", 30,

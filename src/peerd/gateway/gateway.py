@@ -22,7 +22,7 @@ from peerd.domain.ring import Ring
 from peerd.gateway import reservation_ends
 from peerd.gateway.group_commit import OperationQueue
 from peerd.gateway.operations import Holder
-from peerd.gateway.puts import Puts, QueueOptions
+from peerd.gateway.puts import Puts
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.reply_memory import ReplyMemory
 from peerd.gateway.reservation_ends import Reconciliation, ReservationEnds
@@ -68,12 +68,11 @@ class Gateway:
         """Seconds between two polls for waiting clients; may be changed."""
         self._events = events
         self._outages = outages
-        options = QueueOptions(queues)
         self.operations = OperationQueue(database, holder, self._on_failures)
         self.ready = ReadyJobs(self.operations, ring, follow_table=is_alone)
         self.tubes = Tubes(self.operations, self.ready, is_alone=is_alone)
-        self.puts = Puts(self.operations, self.ready, self.tubes, options)
-        self.ends = ReservationEnds(self.operations, self.ready, self.tubes, self.puts.capacities, options)
+        self.puts = Puts(self.operations, self.ready, self.tubes, queues)
+        self.ends = ReservationEnds(self.operations, self.ready, self.tubes, self.puts.capacities, queues)
         self.reserving = Reserving(self.operations, self.ready, self.ends)
         self._reconciliation = Reconciliation(
             self.operations, holder.process_id, self.reserving.clients, self.ends, self._on_reconciled
@@ -98,10 +97,6 @@ class Gateway:
         """Begin to execute operations."""
         self.operations.start(self.reserving)
         self._reconciliation.compare_in(reservation_ends.RECONCILE_EVERY)
-
-    async def finish(self) -> None:
-        """Wait until all operations so far have been executed."""
-        await self.operations.finish()
 
     def close(self) -> None:
         """End; operations that were not executed are dropped."""

@@ -37,28 +37,6 @@ LEAST_PAUSE: Final = 10.0
 """Least time between two counts, as a multiple of the time that one has taken."""
 
 
-class QueueOptions:
-    """The options of all queues.
-
-    >>> options = QueueOptions({"mails": QueueSettings(bury_after=3)})
-    >>> options.of("mails").bury_after, options.of("others").bury_after
-    (3, None)
-    """
-
-    def __init__(self, queues: Mapping[str, QueueSettings]) -> None:
-        self._queues = queues
-        self.with_history = frozenset(name for name, queue in queues.items() if queue.history is not None)
-        """Queues whose finished jobs are kept."""
-
-    def of(self, queue: str) -> QueueSettings:
-        """The options of a queue."""
-        return self._queues.get(queue, NO_OPTIONS)
-
-    def limits(self) -> dict[str, int]:
-        """The most jobs of the queues that have such a limit."""
-        return {name: queue.max_jobs for name, queue in self._queues.items() if queue.max_jobs is not None}
-
-
 # ---------------------------------------------------------------- capacity
 
 
@@ -167,10 +145,6 @@ def wait_for_ends(_: Connection) -> None:
 # ---------------------------------------------------------------- puts
 
 
-class TubeFull:
-    """The result of a put into a tube that has as many jobs as its queue may have."""
-
-
 class Puts:
     """Inserts the jobs of queue clients.
 
@@ -178,30 +152,30 @@ class Puts:
         operations: of the process.
         ready: announces each job.
         tubes: their counters.
-        options: of the queues.
+        queues: the sections ``[queues.NAME]``.
     """
 
-    def __init__(self, operations: OperationQueue, ready: ReadyJobs, tubes: Tubes, options: QueueOptions) -> None:
+    def __init__(
+        self, operations: OperationQueue, ready: ReadyJobs, tubes: Tubes, queues: Mapping[str, QueueSettings]
+    ) -> None:
         self.total = 0
-        self.capacities = QueueCapacities(options.limits(), asyncio.get_running_loop().time)
+        most = {name: queue.max_jobs for name, queue in queues.items() if queue.max_jobs is not None}
+        self.capacities = QueueCapacities(most, asyncio.get_running_loop().time)
         self._operations = operations
         self._ready = ready
         self._tubes = tubes
-        self._options = options
+        self._queues = queues
         self._waiting_for_count: dict[str, list[tuple[Callable[[], None], Callback]]] = {}
 
-    def put(self, client: QueueClient, job: NewTask, callback: Callback) -> None:
-        """Insert a job; the result is `Enqueued`, or `TubeFull`."""
-        self._put(client, job, callback)
-
-    def _put(self, client: QueueClient, job: NewTask, callback: Callback, *, after_ends: bool = False) -> None:
+    def put(self, client: QueueClient, job: NewTask, callback: Callback, *, after_ends: bool = False) -> None:
+        """Insert a job; the result is `Enqueued`, or `Admission.FULL`; for `after_ends` see `QueueCapacities.admit`."""
         match self.capacities.admit(job.queue, after_ends=after_ends):
             case Admission.ADMITTED:
                 self._insert(client, job, callback)
-            case Admission.FULL:
-                callback(TubeFull())
+            case Admission.FULL as full:
+                callback(full)
             case Admission.UNKNOWN:
-                self._put_after_count(job.queue, partial(self._put, client, job, callback, after_ends=True), callback)
+                self._put_after_count(job.queue, partial(self.put, client, job, callback, after_ends=True), callback)
 
     def _put_after_count(self, queue: str, put: Callable[[], None], callback: Callback) -> None:
         """Put when all operations so far are written, and the jobs of a queue counted if they must be, once for all."""
@@ -231,7 +205,7 @@ class Puts:
 
     def _with_expiry(self, job: NewTask) -> NewTask:
         """A job that expires after the time of its queue, unless it says otherwise."""
-        expires_in = self._options.of(job.queue).expire_after
+        expires_in = self._queues.get(job.queue, NO_OPTIONS).expire_after
         if expires_in is None or job.finish_in is not None or job.finish_at is not None:
             return job
         finish_in = expires_in + (job.start_in or 0.0)

@@ -14,16 +14,14 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy.engine import Connection
-
+from peerd.config.settings import QueueSettings
 from peerd.domain.task import delay_until_start
 from peerd.gateway.group_commit import Callback, OperationFailed, OperationQueue, Written
 from peerd.gateway.operations import BuryHeld, DeleteHeld, HeldCall, ReleaseHeld, StoreCall, StoreQuery
-from peerd.gateway.puts import QueueCapacities, QueueOptions
+from peerd.gateway.puts import NO_OPTIONS, QueueCapacities
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
 from peerd.gateway.waiting import QueueClient, Reservation
-from peerd.store.jobs.free import delete_free
 from peerd.store.jobs.holding import Bury, RecordedFailure, Release
 from peerd.store.jobs.reserving import ReservedJob
 from peerd.store.outcomes import ClaimId, claims_of_process
@@ -52,7 +50,7 @@ class ReservationEnds:
         ready: announces the jobs that are ready again.
         tubes: they count deleted jobs.
         capacities: counts jobs that have ended.
-        options: of the queues.
+        queues: the sections ``[queues.NAME]``.
     """
 
     def __init__(
@@ -61,14 +59,16 @@ class ReservationEnds:
         ready: ReadyJobs,
         tubes: Tubes,
         capacities: QueueCapacities,
-        options: QueueOptions,
+        queues: Mapping[str, QueueSettings],
     ) -> None:
         self.timeouts = 0
         self._operations = operations
         self._ready = ready
         self._tubes = tubes
         self._capacities = capacities
-        self._options = options
+        self._queues = queues
+        self._with_history = frozenset(name for name, queue in queues.items() if queue.history is not None)
+        """Queues whose finished jobs are kept."""
 
     # ---------------------------------------------------------------- by the holder, or by anyone
 
@@ -77,19 +77,11 @@ class ReservationEnds:
         held = client.reservations.pop(job_id, None)
         self._capacities.begin_end()
         if held is None:
-            operation = StoreCall(delete_free_job, (job_id, self._options.with_history))
-            self._operations.submit(client, operation, partial(self._deleted, callback))
+            delete = partial(jobs.delete_free, ids=[job_id], keep=self._with_history)
+            self._operations.submit(client, StoreCall(delete), partial(self._deleted, callback))
         else:
-            keep = held.job.queue in self._options.with_history
-            ended = partial(self._deleted_held, client, held, callback)
-            self._operations.submit(client, DeleteHeld(held.claim, keep), ended)
-
-    def _deleted_held(self, client: QueueClient, held: Reservation, callback: Callback, result: Written) -> None:
-        self._restore_if_unknown(client, held, result)
-        self._capacities.finish_end()
-        if result is True:
-            self._count_delete(held.job.queue)
-        callback(result)
+            operation = DeleteHeld(held.claim, held.job.queue in self._with_history)
+            self._operations.submit(client, operation, partial(self._ended_by_holder, client, held, callback))
 
     def _deleted(self, callback: Callback, result: Mapping[int, str] | OperationFailed) -> None:
         self._capacities.finish_end()
@@ -150,10 +142,10 @@ class ReservationEnds:
         """
         del client.reservations[held.job.id]
         self._capacities.begin_end()
-        ended = partial(self._ended_by_call, client, held, callback)
+        ended = partial(self._ended_by_holder, client, held, callback)
         self._operations.submit(client, HeldCall(held.claim, function, arguments), ended)
 
-    def _ended_by_call(
+    def _ended_by_holder(
         self, client: QueueClient, held: Reservation, callback: Callback, result: RecordedFailure | Written
     ) -> None:
         self._restore_if_unknown(client, held, result)
@@ -175,12 +167,12 @@ class ReservationEnds:
         if self._is_buried_instead(held):
             self._bury(client, held, None, ignore)
         else:
-            release = Release(claim=held.claim, priority=None, delay=None, counts="timeouts")
+            release = Release(claim=held.claim, counts="timeouts")
             self._release(self, held.job.queue, release, partial(self._returned, held.job.queue))
 
     def return_job(self, job: ReservedJob) -> None:
         """Release a job whose client has gone; nothing is counted."""
-        release = Release(claim=ClaimId(job.id, job.lease), priority=None, delay=None, counts=None)
+        release = Release(claim=ClaimId(job.id, job.lease))
         self._release(self, job.queue, release, partial(self._returned, job.queue))
 
     def return_claim(self, claim: ClaimId) -> None:
@@ -188,7 +180,7 @@ class ReservationEnds:
 
         A client may have ended it, by an operation that is not executed yet: that one goes first.
         """
-        release = Release(claim=claim, priority=None, delay=None, counts=None)
+        release = Release(claim=claim)
         self._operations.submit_last(ReleaseHeld(release), ignore)
 
     def _returned(self, queue: str, result: Written) -> None:
@@ -198,7 +190,7 @@ class ReservationEnds:
     # ---------------------------------------------------------------- the ends themselves
 
     def _is_buried_instead(self, held: Reservation) -> bool:
-        most = self._options.of(held.job.queue).bury_after
+        most = self._queues.get(held.job.queue, NO_OPTIONS).bury_after
         return most is not None and held.job.timeouts + held.job.releases + 1 >= most
 
     def _release(self, client: object, queue: str, release: Release, callback: Callback) -> None:
@@ -225,11 +217,6 @@ class ReservationEnds:
     def _count_delete(self, queue: str) -> None:
         self._capacities.leave(queue)
         self._tubes.count_delete(queue)
-
-
-def delete_free_job(connection: Connection, job_id: int, keep: frozenset[str]) -> Mapping[int, str]:
-    """Delete a job that no client holds; its queue by its id, or nothing."""
-    return delete_free(connection, [job_id], keep=keep)
 
 
 def ignore(_: object) -> None:

@@ -131,7 +131,7 @@ class Reserving:
         chosen: list[QueueClient] = []
         wanted = 0
         for client in self._fresh:
-            if not client.is_attempting and wanted < MOST_WANTED:
+            if not client.attempts and wanted < MOST_WANTED:
                 chosen.append(client)
                 wanted += len(client.wants)
         return chosen
@@ -171,7 +171,7 @@ class Reserving:
     @property
     def has_attempts(self) -> bool:
         """Whether `add_attempts` would add one."""
-        return self._waiters.has_woken or any(not client.is_attempting for client in self._fresh)
+        return self._waiters.has_woken or any(not client.attempts for client in self._fresh)
 
     def _attempted(self, client: QueueClient, demand: Demand, found: list[ReservedJob] | OperationFailed) -> None:
         client.attempts -= 1
@@ -202,7 +202,7 @@ class Reserving:
     def _settle(self, client: QueueClient) -> None:
         """Answer the reserves that end without a job now, and set the timer for the others."""
         now = self._loop.time()
-        while client.wants and not client.is_attempting and client not in self._fresh:
+        while client.wants and not client.attempts and client not in self._fresh:
             if client.is_deadline_soon(now):
                 end = ReserveEnd.DEADLINE_SOON
             elif client.waits_until <= now:
@@ -219,7 +219,7 @@ class Reserving:
 
     def _next_event(self, client: QueueClient, now: float) -> float:
         """When the timer of a client must fire; an attempt that is being made settles it at its end."""
-        if client.is_attempting or client in self._fresh:
+        if client.attempts or client in self._fresh:
             return client.soonest_deadline()
         return client.next_event(now)
 
@@ -231,7 +231,7 @@ class Reserving:
         for want in client.wants:
             want.timeout = 0.0
         self._begin_wait_of_next(client)
-        if not client.is_attempting and client not in self._fresh:  # else when the attempt is over
+        if not client.attempts and client not in self._fresh:  # else when the attempt is over
             self._settle(client)
 
     def _begin_wait_of_next(self, client: QueueClient) -> None:

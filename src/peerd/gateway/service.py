@@ -99,7 +99,7 @@ class GatewayService(Service):
         database = self._shell.database
         try:
             async with asyncio.timeout(FINISH_WITHIN):
-                await self._gateway.finish()
+                await self._gateway.operations.finish()
                 await asyncio.to_thread(database.run, end_process, self._shell.process_id, "it was stopped")
         except (TimeoutError, DatabaseUnavailable):
             return  # the agent releases what is left

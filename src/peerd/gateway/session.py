@@ -246,7 +246,7 @@ class Session(ABC):
 
     def reply_later(self, make_reply: MakeReply) -> Callable[[Any], None]:
         """A callback that gives the next reply: what a function makes of the result."""
-        return partial(self._answered, self.replies.reserve_place(COMMAND + self.command_size), make_reply)
+        return partial(self._answered, self._reserve_place(), make_reply)
 
     def reply_before_others(self, make_reply: MakeReply) -> Callable[[Any], None]:
         """A callback that gives the next reply, before which no other command can be executed."""
@@ -259,14 +259,9 @@ class Session(ABC):
         reply = self.reply_before_others if waits_for_count else self.reply_later
         self.gateway.puts.put(self.client, job, reply(make_reply))
 
-    def query(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
-        """Read from the store, and reply with what a function makes of the result."""
-        self.gateway.operations.submit(self.client, StoreQuery(function, arguments), self.reply_later(make_reply))
-
-    def query_before_others(self, make_reply: MakeReply, function: Callable[..., Any], *arguments: Any) -> None:
-        """Read from the store, and reply before the next command is executed."""
-        callback = self.reply_before_others(make_reply)
-        self.gateway.operations.submit(self.client, StoreQuery(function, arguments), callback)
+    def query(self, reply: Callable[[Any], None], function: Callable[..., Any], *arguments: Any) -> None:
+        """Read from the store, and reply; `reply_later` or `reply_before_others` makes of the result what is said."""
+        self.gateway.operations.submit(self.client, StoreQuery(function, arguments), reply)
 
     def _reserve_place(self) -> Place:
         return self.replies.reserve_place(COMMAND + self.command_size)

@@ -415,7 +415,7 @@ class StandaloneServer:
         await self._server.drain(0.0)
         with suppress(TimeoutError):
             async with asyncio.timeout(FINISH_WITHIN):
-                await self._gateway.finish()
+                await self._gateway.operations.finish()
         self._gateway.close()
         await asyncio.to_thread(self._database.run, self._node.deregister)
 

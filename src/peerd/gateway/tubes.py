@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -20,7 +19,7 @@ from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.waiting import QueueClient
 from peerd.store.jobs.free import pause_tube
-from peerd.store.jobs.statistics import TubeCounts, count_jobs, has_jobs
+from peerd.store.jobs.statistics import TubeCounts, has_jobs
 
 DEFAULT_TUBE: Final = "default"
 MAX_TUBES_CHECKED: Final = 100
@@ -203,21 +202,14 @@ class TableCounts:
         self._kept: dict[str | None, tuple[float, TubeCounts]] = {}
         """By tube, until when a count is valid; None is all tubes."""
 
-    def of_tube(self, connection: Connection, tube: str) -> TubeCounts:
-        """The jobs of a tube in each state."""
-        return self._count(tube, lambda: count_jobs(connection, tube))
-
-    def of_all(self, connection: Connection) -> TubeCounts:
-        """The jobs of all tubes in each state."""
-        return self._count(None, lambda: count_jobs(connection, None))
-
-    def _count(self, tube: str | None, count: Callable[[], TubeCounts]) -> TubeCounts:
+    def count(self, connection: Connection, tube: str | None) -> TubeCounts:
+        """The jobs of a tube in each state; of all tubes where it is None."""
         began = time.monotonic()
         until, kept = self._kept.pop(tube, (0.0, None))
         if kept is not None and began < until:
             self._kept[tube] = (until, kept)
             return kept
-        counts = count()
+        counts = jobs.cluster_counts(connection) if tube is None else jobs.tube_counts(connection, tube)
         now = time.monotonic()
         if counts.jobs > FEW and now - began > QUICK:
             self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}

@@ -79,11 +79,6 @@ class QueueClient:
         self.timer: asyncio.TimerHandle | None = None
         self.timer_at = FOREVER
 
-    @property
-    def is_attempting(self) -> bool:
-        """Whether the batch that is being executed has attempts of it."""
-        return self.attempts > 0
-
     def soonest_deadline(self) -> float:
         """The earliest deadline of its reservations."""
         return min((held.deadline for held in self.reservations.values()), default=FOREVER)
@@ -197,7 +192,7 @@ class Waiters:
         return sorted(chosen, key=lambda client: client.number), woken
 
     def _idle(self, tube: str) -> Iterator[QueueClient]:
-        return (client for client in self._by_tube[tube] if not client.is_attempting)
+        return (client for client in self._by_tube[tube] if not client.attempts)
 
     # ---------------------------------------------------------------- offers
 

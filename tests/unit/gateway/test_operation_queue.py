@@ -99,7 +99,7 @@ def test_a_reservation_that_is_being_deleted_is_not_released_before_its_delete()
         operations = OperationQueue(Mock(), HOLDER, Mock())
         operations.submit("one client", ReleaseHeld(Release(claim=other)), Mock())
         operations.submit("another client", DeleteHeld(ended, keep=False), Mock())
-        ReservationEnds(operations, Mock(), Mock(), Mock(), Mock()).return_claim(ended)
+        ReservationEnds(operations, Mock(), Mock(), Mock(), {}).return_claim(ended)
         return [operation for run in operations.open_batch.runs for operation in run.operations]
 
     release = ReleaseHeld(Release(claim=ended))
@@ -241,11 +241,11 @@ def test_a_count_is_used_for_ten_times_as_long_as_it_took(monkeypatch: pytest.Mo
         (0.2, FEW, (0.0, 0.0), [1, 2, 3]),  # to count few jobs took long by chance
     ):
         counts, counted = TableCounts(), 0
-        found = [counts.of_tube(NO_CONNECTION, "a").urgent]
+        found = [counts.count(NO_CONNECTION, "a").urgent]
         for pause in pauses:
             now += pause
-            found.append(counts.of_tube(NO_CONNECTION, "a").urgent)
+            found.append(counts.count(NO_CONNECTION, "a").urgent)
         assert found == numbers, (takes, jobs)
     takes, jobs, counts, counted = 0.2, FEW + 1, TableCounts(), 0
-    assert [counts.of_tube(NO_CONNECTION, tube).urgent for tube in ("a", "b", "a")] == [1, 2, 1]
-    assert [counts.of_all(NO_CONNECTION).urgent for _ in range(2)] == [3, 3]
+    assert [counts.count(NO_CONNECTION, tube).urgent for tube in ("a", "b", "a")] == [1, 2, 1]
+    assert [counts.count(NO_CONNECTION, None).urgent for _ in range(2)] == [3, 3]

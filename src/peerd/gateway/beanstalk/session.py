@@ -26,13 +26,12 @@ from peerd.gateway.beanstalk.statistics import (
 )
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.group_commit import OperationFailed
-from peerd.gateway.puts import TubeFull
+from peerd.gateway.puts import Admission
 from peerd.gateway.reservation_ends import Ending
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, Unfinished
 from peerd.gateway.tubes import DEFAULT_TUBE
 from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store.enqueue import Enqueued
-from peerd.store.jobs import statistics
 
 RESERVES: Final = frozenset({"reserve", "reserve-with-timeout"})
 """Commands that may follow a reserve before it is answered."""
@@ -286,22 +285,12 @@ def ignore(session: BeanstalkSession, tube: str) -> None:
 def peek(session: BeanstalkSession, job_id: int) -> None:
     """Return a job by its id, without reserving it."""
     if is_possible(session, job_id):
-        session.query(reply_to_peek, statistics.peek, job_id)
+        session.query(session.reply_later(reply_to_peek), jobs.peek, job_id)
 
 
-def peek_ready(session: BeanstalkSession) -> None:
-    """Return the job of the used tube that would be reserved next."""
-    session.query(reply_to_peek, statistics.peek_ready, session.used)
-
-
-def peek_delayed(session: BeanstalkSession) -> None:
-    """Return the delayed job of the used tube whose delay ends first."""
-    session.query(reply_to_peek, statistics.peek_delayed, session.used)
-
-
-def peek_buried(session: BeanstalkSession) -> None:
-    """Return the job of the used tube that was buried first."""
-    session.query(reply_to_peek, statistics.peek_buried, session.used)
+def peek_in_tube(find: Callable[..., tuple[int, bytes] | None], session: BeanstalkSession) -> None:
+    """Return the first job of the used tube in one state, without reserving it."""
+    session.query(session.reply_later(reply_to_peek), find, session.used)
 
 
 def kick(session: BeanstalkSession, bound: int) -> None:
@@ -318,24 +307,24 @@ def kick_job(session: BeanstalkSession, job_id: int) -> None:
 def stats_job(session: BeanstalkSession, job_id: int) -> None:
     """Return the statistics of a job."""
     if is_possible(session, job_id):
-        session.query(reply_to_stats_job, statistics.job_statistics, job_id)
+        session.query(session.reply_later(reply_to_stats_job), jobs.job_statistics, job_id)
 
 
 def stats_tube(session: BeanstalkSession, tube: str) -> None:
     """Return the statistics of a tube."""
-    make_reply = partial(reply_to_stats_tube, session.gateway, tube)
-    session.query_before_others(make_reply, read_tube, session.gateway.tubes.table_counts, tube)
+    reply = session.reply_before_others(partial(reply_to_stats_tube, session.gateway, tube))
+    session.query(reply, read_tube, session.gateway.tubes.table_counts, tube)
 
 
 def stats(session: BeanstalkSession) -> None:
     """Return the statistics of the server."""
-    make_reply = partial(reply_to_stats, session.gateway)
-    session.query_before_others(make_reply, read_server, session.gateway.tubes.table_counts)
+    reply = session.reply_before_others(partial(reply_to_stats, session.gateway))
+    session.query(reply, read_server, session.gateway.tubes.table_counts)
 
 
 def list_tubes(session: BeanstalkSession) -> None:
     """Return the names of all tubes."""
-    session.query_before_others(partial(reply_to_list_tubes, session), statistics.tubes_with_jobs)
+    session.query(session.reply_before_others(partial(reply_to_list_tubes, session)), jobs.tubes_with_jobs)
 
 
 def list_tube_used(session: BeanstalkSession) -> None:
@@ -392,9 +381,9 @@ HANDLERS: Final[Mapping[str, Callable[..., None]]] = {
     "watch": watch,
     "ignore": ignore,
     "peek": peek,
-    "peek-ready": peek_ready,
-    "peek-delayed": peek_delayed,
-    "peek-buried": peek_buried,
+    "peek-ready": partial(peek_in_tube, jobs.peek_ready),
+    "peek-delayed": partial(peek_in_tube, jobs.peek_delayed),
+    "peek-buried": partial(peek_in_tube, jobs.peek_buried),
     "kick": kick,
     "kick-job": kick_job,
     "stats-job": stats_job,
@@ -437,8 +426,8 @@ def if_found(reply: bytes) -> MakeReply:
     return lambda found: reply if found else replies.NOT_FOUND
 
 
-def reply_to_put(result: Enqueued | TubeFull) -> bytes:
-    return replies.OUT_OF_MEMORY if isinstance(result, TubeFull) else replies.inserted(result.id)
+def reply_to_put(result: Enqueued | Admission) -> bytes:
+    return replies.inserted(result.id) if isinstance(result, Enqueued) else replies.OUT_OF_MEMORY
 
 
 def reply_to_reserve(result: Reservation | ReserveEnd) -> bytes:

@@ -37,12 +37,12 @@ QUOTED: Final = frozenset({"tube", "name", "version", "hostname", "os", "platfor
 
 def read_tube(connection: Connection, counted: TableCounts, name: str) -> tuple[TubeCounts, TubePause]:
     """The jobs of a tube, and its pause."""
-    return counted.of_tube(connection, name), pause_state(connection, name)
+    return counted.count(connection, name), pause_state(connection, name)
 
 
 def read_server(connection: Connection, counted: TableCounts) -> tuple[TubeCounts, list[str]]:
     """All jobs, and the tubes that have jobs."""
-    return counted.of_all(connection), tubes_with_jobs(connection)
+    return counted.count(connection, None), tubes_with_jobs(connection)
 
 
 def reply_to_stats_job(found: JobStatistics | None) -> bytes:

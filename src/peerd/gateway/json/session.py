@@ -16,12 +16,12 @@ from typing import Any, Final
 from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
 from peerd.gateway.gateway import Gateway
-from peerd.gateway.group_commit import OperationFailed, Written
+from peerd.gateway.group_commit import Callback, OperationFailed, Written
 from peerd.gateway.json import messages, replies
 from peerd.gateway.json.messages import ErrorCode, GetJob, JsonMessage, Message, RefusedMessage, ShowToken
 from peerd.gateway.json.parser import MessageParser
 from peerd.gateway.operations import HeldCall
-from peerd.gateway.puts import TubeFull
+from peerd.gateway.puts import Admission
 from peerd.gateway.reply_memory import COMMAND
 from peerd.gateway.reservation_ends import Ending, ignore
 from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, Unfinished
@@ -134,8 +134,10 @@ class JsonSession(Session):
             self.refuse(command, ErrorCode.UNAUTHORIZED, "this gateway requires a token: send auth first")
         elif isinstance(command, GetJob):
             self._get_job(command)
-        else:
+        elif not isinstance(command, messages.HeldJobMessage):
             HANDLERS[type(command)](self, command)
+        elif (held := find_held(self, command)) is not None:
+            HANDLERS[type(command)](self, command, held, self.reply_later(partial(reply_to_held, command)))
 
     def refuse(self, message: JsonMessage | RefusedMessage, code: ErrorCode, problem: str) -> None:
         """Reply with an error, which may end the connection."""
@@ -246,41 +248,27 @@ def add_job(session: JsonSession, message: messages.AddJob) -> None:
     session.put(job, partial(reply_to_add_job, message))
 
 
-def notify(session: JsonSession, message: messages.NotifyDone) -> None:
-    held = find_held(session, message)
-    if held is None:
-        return
-    callback = session.reply_later(partial(reply_to_held, message))
+def notify(session: JsonSession, message: messages.NotifyDone, held: Reservation, reply: Callback) -> None:
     if (result := message.result_text) is None:
-        session.gateway.ends.delete(session.client, held.job.id, callback)
+        session.gateway.ends.delete(session.client, held.job.id, reply)
     else:
-        session.gateway.ends.end(session.client, held, holding.complete_held, (result,), callback)
+        session.gateway.ends.end(session.client, held, holding.complete_held, (result,), reply)
 
 
-def touch(session: JsonSession, message: messages.TouchJob) -> None:
-    held = find_held(session, message)
-    if held is None:
-        return
-    callback = session.reply_later(partial(reply_to_held, message))
-    session.gateway.reserving.touch(session.client, held.job.id, callback)
+def touch(session: JsonSession, message: messages.TouchJob, held: Reservation, reply: Callback) -> None:
+    session.gateway.reserving.touch(session.client, held.job.id, reply)
     if message.progress is not None:
         report = HeldCall(held.claim, holding.report_held, (message.progress, message.note))
         session.gateway.operations.submit(session.client, report, ignore)
 
 
-def fail(session: JsonSession, message: messages.FailJob) -> None:
-    held = find_held(session, message)
-    if held is not None:
-        callback = session.reply_later(partial(reply_to_held, message))
-        arguments = (message.reason or DEFAULT_REASON, message.retry)
-        session.gateway.ends.end(session.client, held, holding.fail_held, arguments, callback)
+def fail(session: JsonSession, message: messages.FailJob, held: Reservation, reply: Callback) -> None:
+    arguments = (message.reason or DEFAULT_REASON, message.retry)
+    session.gateway.ends.end(session.client, held, holding.fail_held, arguments, reply)
 
 
-def release(session: JsonSession, message: messages.ReleaseJob) -> None:
-    held = find_held(session, message)
-    if held is not None:
-        callback = session.reply_later(partial(reply_to_held, message))
-        session.gateway.ends.release(session.client, held.job.id, callback, delay=message.delay or 0)
+def release(session: JsonSession, message: messages.ReleaseJob, held: Reservation, reply: Callback) -> None:
+    session.gateway.ends.release(session.client, held.job.id, reply, delay=message.delay or 0)
 
 
 def auth(session: JsonSession, message: messages.ShowToken) -> None:
@@ -291,7 +279,7 @@ def auth(session: JsonSession, message: messages.ShowToken) -> None:
         session.refuse(message, ErrorCode.UNAUTHORIZED, "the token is wrong")
 
 
-HANDLERS: Final[Mapping[type, Callable[[JsonSession, Any], None]]] = {
+HANDLERS: Final[Mapping[type, Callable[..., None]]] = {
     messages.AddJob: add_job,
     messages.NotifyDone: notify,
     messages.TouchJob: touch,
@@ -299,7 +287,7 @@ HANDLERS: Final[Mapping[type, Callable[[JsonSession, Any], None]]] = {
     messages.ReleaseJob: release,
     messages.ShowToken: auth,
 }
-"""The function of each message but get_job."""
+"""The function of each message but get_job; of one about a held job, with its reservation and what gives the reply."""
 
 
 def new_task(message: messages.AddJob) -> NewTask:
@@ -336,16 +324,14 @@ def not_held_problem(job_id: int | None) -> str:
     return "this connection holds no job" if job_id is None else f"this connection does not hold the job {job_id}"
 
 
-def reply_to_add_job(message: messages.AddJob, result: int | Enqueued | TubeFull | OperationFailed) -> bytes:
+def reply_to_add_job(message: messages.AddJob, result: Enqueued | Admission | OperationFailed) -> bytes:
     match result:
-        case OperationFailed():
-            return reply_to_failure(message, result)
-        case TubeFull():
-            problem = "the queue has as many jobs as it may have"
-            return replies.error_reply(message, ErrorCode.QUEUE_FULL, problem)
         case Enqueued():
             return replies.job_added(message.id, result.id, created=result.created)
-    return replies.job_added(message.id, result, created=True)
+        case OperationFailed():
+            return reply_to_failure(message, result)
+        case _:
+            return replies.error_reply(message, ErrorCode.QUEUE_FULL, "the queue has as many jobs as it may have")
 
 
 def reply_to_held(message: messages.HeldJobMessage, result: Written | Ending | holding.RecordedFailure) -> bytes:
