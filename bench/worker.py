@@ -34,7 +34,7 @@ from peerd.store.connection.outages import OutageTracker
 from peerd.store.take.claimer import Claimer
 from peerd.work import statistics_writer
 from peerd.work.line_writer import LineWriter
-from peerd.work.output_capture import OutputCapture
+from peerd.work.output_capture import capture_output
 from peerd.work.task_runner import Runner
 from peerd.work.task_worker import QueueWorker
 
@@ -164,7 +164,7 @@ class _Running:
         events.listen(watch, (AttemptEnded,))
         self._line_writer: LineWriter | None = None
         if order.keeps_lines:  # as a worker process of a node
-            OutputCapture("info").install()
+            capture_output("info")
             self._line_writer = LineWriter(self._database, events)
             self._line_writer.start()
         statistics = AttemptStatistics()

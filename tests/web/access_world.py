@@ -18,7 +18,7 @@ from peerd.domain.errors import RequestFailed
 from peerd.runtime.observability.events import EventBus
 from peerd.web import create_app
 from peerd.web.access.authentication import Authenticate
-from peerd.web_server.app_state import NODE_ACCESS_STATE, NodeAccess
+from peerd.web_server.app_state import ACCESS_STATE
 from peerd.web_server.server import WebServer
 
 PASSWORD = "correct horse battery"
@@ -44,7 +44,7 @@ def serving(
     web = WebSettings(app="peerd.web:app", bind=("127.0.0.1:0",), forwarded_allow_ips=proxies, access_log=True)
     draining, stop, ready = asyncio.Event(), asyncio.Event(), threading.Event()
     process = SimpleNamespace(client=client, draining=draining, messenger=SimpleNamespace(request=no_agent))
-    state: dict[str, Any] = {"peerd": process, NODE_ACCESS_STATE: NodeAccess(access or AccessSettings())}
+    state: dict[str, Any] = {"peerd": process, ACCESS_STATE: access or AccessSettings()}
     server = WebServer(
         create_app(authenticate=authenticate), web, state, EventBus(*([listener] if listener is not None else []))
     )

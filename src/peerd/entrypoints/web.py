@@ -22,8 +22,7 @@ def web(payload: Mapping[str, Any]) -> ProcessShell:
     settings = parts.settings
     given = settings.web[parts.kind]
     require_server(parts.kind, given.app)
-    from peerd.web_server.app_state import NodeAccess  # noqa: PLC0415 - only where the extra is installed
-    from peerd.web_server.server import WebService  # noqa: PLC0415 - as above
+    from peerd.web_server.server import WebService  # noqa: PLC0415 - only where the extra is installed
 
     app = load_app(parts.kind, given)
     client = Client(parts.database, secret=settings.cluster.secret, mask=settings.access.mask)
@@ -32,7 +31,7 @@ def web(payload: Mapping[str, Any]) -> ProcessShell:
         process.find_shared = parts.make_shared_clients()
         ScheduleRunExecutor(process, import_object, parts.events)
 
-    service = WebService(app, given, NodeAccess(settings.access), settings.node.run_directory)
+    service = WebService(app, given, settings.access, settings.node.run_directory)
     hook = parts.load_error_hook()
     return parts.make_shell(service, client=client, error_hook=hook, notifier=client.notifier, attach=attach)
 

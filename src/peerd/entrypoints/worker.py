@@ -17,7 +17,7 @@ from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.shell import ProcessShell, Service
 from peerd.work.handlers import Queue
-from peerd.work.output_capture import OutputCapture
+from peerd.work.output_capture import capture_output
 from peerd.work.services import PeriodicService, TaskService
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import Worker, work_settings_of
@@ -28,7 +28,7 @@ def worker(payload: Mapping[str, Any]) -> ProcessShell:
     settings, events, database = parts.settings, parts.events, parts.database
     section = settings.workers[parts.kind]
     if section.log_lines:
-        OutputCapture(settings.logging.level).install()
+        capture_output(settings.logging.level)
     user_worker = load_worker(parts.kind, section)
     user_worker.events = events
     if database.is_single_writer:

@@ -67,8 +67,8 @@ class TrustedProxies:
 # ---------------------------------------------------------------- [access], and the rings
 
 
-NODE_ACCESS_STATE: Final = "peerd_access"
-"""The key of `scope["state"]` under which the app finds the `NodeAccess`."""
+ACCESS_STATE: Final = "peerd_access"
+"""The key of `scope["state"]` under which the app finds the settings of [access]."""
 RINGS_STATE: Final = "peerd_rings"
 """The key of `scope["state"]` under which the app finds the `RingSubscriptions`."""
 
@@ -76,16 +76,10 @@ OnRing = Callable[[tuple[str, ...]], object]
 """Called on the event loop with the queues whose tasks have changed; with none if it may be any."""
 
 
-class NodeAccess(Struct, frozen=True):
-    """[access]."""
-
-    settings: AccessSettings
-
-
-def node_access(state: Mapping[str, Any]) -> NodeAccess | None:
+def access_settings(state: Mapping[str, Any]) -> AccessSettings | None:
     """What the web process has put into the state; None in another server."""
-    found = state.get(NODE_ACCESS_STATE)
-    return found if isinstance(found, NodeAccess) else None
+    found = state.get(ACCESS_STATE)
+    return found if isinstance(found, AccessSettings) else None
 
 
 class RingSubscriptions:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from uvicorn import Config
 
-from peerd.config.settings import WebSettings
+from peerd.config.settings import AccessSettings, WebSettings
 from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.observability import events, log_messages
 from peerd.runtime.observability.events import EventBus
@@ -20,7 +20,7 @@ from peerd.runtime.process import exit_codes
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.runtime.socket_listener import SocketListener, server_tls
 from peerd.shell import ProcessShell, RecyclingCondition, Service, spread_factor
-from peerd.web_server.app_state import NODE_ACCESS_STATE, RINGS_STATE, NodeAccess, RingSubscriptions
+from peerd.web_server.app_state import ACCESS_STATE, RINGS_STATE, RingSubscriptions
 from peerd.web_server.connection_tracker import ConnectionTracker
 from peerd.web_server.http import HttpProtocol
 from peerd.web_server.lifespan import Lifespan, ShutdownFailed
@@ -177,7 +177,7 @@ class WebService(Service):
         run_directory: of the node.
     """
 
-    def __init__(self, app: Any, settings: WebSettings, access: NodeAccess, run_directory: Path) -> None:
+    def __init__(self, app: Any, settings: WebSettings, access: AccessSettings, run_directory: Path) -> None:
         self._app = app
         self._settings = settings
         self._access = access
@@ -190,7 +190,7 @@ class WebService(Service):
         self._shell = shell
         link, process = shell.link, shell.process
         rings = RingSubscriptions(process, self._run_directory)
-        state = {"peerd": process, NODE_ACCESS_STATE: self._access, RINGS_STATE: rings}
+        state = {"peerd": process, ACCESS_STATE: self._access, RINGS_STATE: rings}
         self._server = WebServer(self._app, self._settings, state, shell.events)
         self._count_requests(link.kind)
         await self._server.start(list(link.sockets.values()), link.tainted)

@@ -36,7 +36,7 @@ from peerd.work.arguments import encode_result
 from peerd.work.attempt_log import AttemptLog, KeptLine, LineCollector, current_attempt
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
-from peerd.work.output_capture import STREAM_LEVELS, OutputCapture
+from peerd.work.output_capture import STREAM_LEVELS, capture_output
 from peerd.work.remote_stacks import RemoteStacks, open_stack_pipe, write_stacks_on_signal
 
 SEND_EVERY: Final = 0.2
@@ -307,7 +307,7 @@ def main() -> None:
     sender = None
     if request.log_level is not None:
         sender = LineSender(request.task, request.log_level, lambda lines: _send(descriptor, HandlerLines(lines)))
-        OutputCapture("debug").install()
+        capture_output("debug")
     run = _run if request.trace_context is None else _run_traced
     answer = run(request, descriptor, sender)
     if os.getpid() == own:  # a child that the handler forked, and that has returned from it, sends nothing

@@ -29,6 +29,8 @@ _LEVEL_OF_METHOD: Final = {level: level for level in LOG_LEVELS} | {"exception":
 """The levels of structlog's methods."""
 _OF_A_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
+_LOGGER_CLASS: Final[Any] = structlog.make_filtering_bound_logger(LOG_LEVELS["debug"])
+
 
 class _Captured(threading.local):
     """Whether what the thread prints is the output of a line that was captured."""
@@ -72,41 +74,26 @@ class CapturedStream:
         return getattr(self._stream, name)
 
 
-class OutputCapture:
-    """Captures for a process; `install` and `uninstall` once each.
+def capture_output(log_level: str) -> None:
+    """Begin to capture in this process; once.
+
+    Code that configures structlog afterwards is captured by what its lines are written to.
 
     Args:
         log_level: the level of the log of the process, below which lines of structlog go to attempts only.
     """
-
-    def __init__(self, log_level: str) -> None:
-        self._tap = StructlogTap(LOG_LEVELS[log_level])
-
-    def install(self) -> None:
-        """Begin to capture. Code that configures structlog afterwards is captured by what its lines are written to."""
-        self._streams = sys.stdout, sys.stderr
-        sys.stdout = cast("TextIO", CapturedStream(sys.stdout, "stdout"))
-        sys.stderr = cast("TextIO", CapturedStream(sys.stderr, "stderr"))
-        # A handler of the root logger would be lost at basicConfig or dictConfig, or keep them from working.
-        self._call_handlers = logging.Logger.callHandlers
-        logging.Logger.callHandlers = _capturing(self._call_handlers)  # type: ignore[method-assign]
-        self._was_configured, self._structlog = structlog.is_configured(), structlog.get_config()
-        changed = {
-            "processors": [self._tap, *self._structlog["processors"]],
-            "wrapper_class": structlog.make_filtering_bound_logger(LOG_LEVELS["debug"]),
-        }
-        if not self._was_configured:  # it would print to the stream that is captured
-            changed["logger_factory"] = structlog.PrintLoggerFactory(self._streams[0])
-        structlog.configure(**self._structlog | changed)
-
-    def uninstall(self) -> None:
-        """End it, and restore what was there."""
-        sys.stdout, sys.stderr = self._streams
-        logging.Logger.callHandlers = self._call_handlers  # type: ignore[method-assign]
-        if self._was_configured:
-            structlog.configure(**self._structlog)
-        else:
-            structlog.reset_defaults()
+    printed_to = sys.stdout
+    sys.stdout = cast("TextIO", CapturedStream(sys.stdout, "stdout"))
+    sys.stderr = cast("TextIO", CapturedStream(sys.stderr, "stderr"))
+    # A handler of the root logger would be lost at basicConfig or dictConfig, or keep them from working.
+    logging.Logger.callHandlers = _capturing(logging.Logger.callHandlers)  # type: ignore[method-assign]
+    changed = {
+        "processors": [StructlogTap(LOG_LEVELS[log_level]), *structlog.get_config()["processors"]],
+        "wrapper_class": _LOGGER_CLASS,
+    }
+    if not structlog.is_configured():  # it would print to the stream that is captured
+        changed["logger_factory"] = structlog.PrintLoggerFactory(printed_to)
+    structlog.configure(**structlog.get_config() | changed)
 
 
 def _capturing(call_handlers: Any) -> Any:
@@ -166,7 +153,6 @@ class AttemptLoggers:
 
     def __init__(self) -> None:
         self._configured: tuple[list[Any], Any] | None = None
-        self._wrapper: Any = structlog.make_filtering_bound_logger(LOG_LEVELS["debug"])
 
     def make(self, attempt: AttemptLog, /, **bound: Any) -> Any:
         """The logger of an attempt, with values of all of its lines."""
@@ -176,7 +162,7 @@ class AttemptLoggers:
             self._configured = [*configured[0]], configured[1]
             self._use(*configured)
         processors = [StructlogTap(self._log_least, attempt), *self._others]
-        return self._wrapper(self._logger, processors, config["context_class"](bound))
+        return _LOGGER_CLASS(self._logger, processors, config["context_class"](bound))
 
     def _use(self, processors: list[Any], logger_factory: Any) -> None:
         self._others = [one for one in processors if not isinstance(one, StructlogTap)]

@@ -58,22 +58,14 @@ class RungPolling:
     Args:
         process: gets the rings.
         settings: its queues, and how often it polls.
-        poll: makes it poll.
-        check_claims: makes it check its claims of these tasks.
+        runner: of the process.
         may_lag: whether the server that is read may lack for a moment what another one has committed.
     """
 
     def __init__(
-        self,
-        process: ProcessContext,
-        settings: WorkSettings,
-        poll: Callable[[], None],
-        check_claims: Callable[[frozenset[int]], Awaitable[None]],
-        *,
-        may_lag: bool = True,
+        self, process: ProcessContext, settings: WorkSettings, runner: Runner, *, may_lag: bool = True
     ) -> None:
-        self._poll = poll
-        self._check_claims = check_claims
+        self._runner = runner
         self._settings = settings
         self._queues = frozenset(settings.queues)
         self._may_lag = may_lag
@@ -87,24 +79,24 @@ class RungPolling:
 
     def _on_status(self, works: bool) -> None:  # noqa: FBT001 - called with what it is
         if not works:
-            self._poll()  # its pause may be a long one
+            self._runner.ring()  # its pause may be a long one
 
     def _on_ring(self, ring: Ring) -> Awaitable[None] | None:
         match ring:
             case TasksAvailable(queues) if not queues or not self._queues.isdisjoint(queues):
                 self._poll_for_ring()
             case ClaimRevoked(tasks):
-                return self._check_claims(frozenset(tasks))
+                return self._runner.check_claims(frozenset(tasks))
         return None
 
     def _poll_for_ring(self) -> None:
-        self._poll()
+        self._runner.ring()
         if self._may_lag and self._second_poll is None:
             self._second_poll = asyncio.get_running_loop().call_later(SECOND_POLL_AFTER, self._poll_again)
 
     def _poll_again(self) -> None:
         self._second_poll = None
-        self._poll()
+        self._runner.ring()
 
 
 class TaskService(WorkerService[TaskWorker]):
@@ -150,7 +142,7 @@ class TaskService(WorkerService[TaskWorker]):
             lines=self._start_writing_lines(),
         )
         runner.stuck = self._replace_process
-        self._polling = RungPolling(shell.process, settings, runner.ring, runner.check_claims, may_lag=may_lag)
+        self._polling = RungPolling(shell.process, settings, runner, may_lag=may_lag)
         runner.poll_every = self._polling.poll_every
         if link.run_directory is not None:
             self._polling.rings.open(link.run_directory)

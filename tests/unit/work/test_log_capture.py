@@ -21,7 +21,7 @@ from peerd.testing import make_task
 from peerd.work.attempt_execution import AttemptCallbacks, Execution
 from peerd.work.attempt_log import AttemptLog, LineCollector
 from peerd.work.attempt_outcome import TimeLimits
-from peerd.work.output_capture import OutputCapture
+from peerd.work.output_capture import capture_output
 from peerd.work.task_worker import QueueWorker
 from tests.unit.work import process_handlers
 
@@ -35,21 +35,17 @@ class Captured:
         self.lines = LineCollector("debug")
         self.out, self.err = io.StringIO(), io.StringIO()
         self._monkeypatch = monkeypatch
-        self._capture: OutputCapture | None = None
+        self._is_installed = False
 
     def install(self) -> None:
         """Within a test: pytest replaces the streams after fixtures were made."""
-        if self._capture is None:
+        if not self._is_installed:
+            self._is_installed = True
             self._monkeypatch.setattr(sys, "stdout", self.out)
             self._monkeypatch.setattr(sys, "stderr", self.err)
             configure_logging("info", "console")
-            self._capture = OutputCapture("info")
-            self._capture.install()
-
-    def uninstall(self) -> None:
-        if self._capture is not None:
-            self._capture.uninstall()
-        structlog.reset_defaults()
+            self._monkeypatch.setattr(logging.Logger, "callHandlers", logging.Logger.callHandlers)
+            capture_output("info")
 
     async def run(self, queue: Queue, name: str, body: str = "{}", task_id: int = 1) -> list[LoggedLine]:
         self.install()
@@ -69,9 +65,8 @@ class Captured:
 
 @pytest.fixture
 def captured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Captured]:
-    made = Captured(monkeypatch)
-    yield made
-    made.uninstall()
+    yield Captured(monkeypatch)
+    structlog.reset_defaults()
 
 
 def says(line: LoggedLine) -> tuple[str, str, str]:

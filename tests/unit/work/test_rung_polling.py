@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -16,6 +16,7 @@ from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, 
 from peerd.testing import eventually_async
 from peerd.work import services
 from peerd.work.services import RungPolling
+from peerd.work.task_runner import Runner
 
 AGENT = {"pid": 7, "slot": "agent", "kind": "agent", "role": "agent", "generation": 1}
 WORKER = {"pid": 8, "slot": "jobs-2", "kind": "jobs", "role": "worker", "generation": 1}
@@ -51,7 +52,7 @@ class Harness:
         self.runner = FakeRunner()
         self.process = ProcessContext(FakeLink(), EventBus())
         settings = WorkSettings(queues=("video", "mail"), poll_every=1.0, rung_poll_every=10.0)
-        self.polling = RungPolling(self.process, settings, self.runner.ring, self.runner.check_claims, may_lag=may_lag)
+        self.polling = RungPolling(self.process, settings, cast("Runner", self.runner), may_lag=may_lag)
         self.processes_are(AGENT, WORKER)
 
     def processes_are(self, *peers: Mapping[str, Any]) -> None:

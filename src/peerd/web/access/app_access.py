@@ -7,7 +7,7 @@ from starlette.types import Scope
 from peerd.config.settings import AccessSettings
 from peerd.operate.client import Client
 from peerd.web.access.authentication import Authenticate
-from peerd.web_server.app_state import node_access
+from peerd.web_server.app_state import access_settings
 
 
 class AppAccess:
@@ -28,10 +28,7 @@ class AppAccess:
 
     def settings_of(self, scope: Scope) -> AccessSettings:
         """[access], for a request."""
-        if self._settings is not None:
-            return self._settings
-        node = node_access(scope.get("state", {}))
-        return AccessSettings() if node is None else node.settings
+        return self._settings or access_settings(scope.get("state", {})) or AccessSettings()
 
     def client_of(self, scope: Scope) -> Client:
         """The client for a request."""
