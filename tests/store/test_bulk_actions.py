@@ -143,7 +143,7 @@ def test_bulk_actions_are_listed_newest_first_and_purged_when_they_ended_long_ag
     world.execute(ended.values(finished_at=seconds_from_now(-100)))
     assert world.run(purge_bulk, 200.0) == 0
     assert world.run(purge_bulk, 50.0) == 1
-    assert [bulk.id for bulk in world.read(list_bulk, [BulkState.RUNNING])] == [third.id, second.id]
+    assert [bulk.id for bulk in world.read(list_bulk, states=[BulkState.RUNNING])] == [third.id, second.id]
 
 
 def test_what_a_preview_has_found_is_acted_on_and_nothing_else(world: World) -> None:

@@ -22,6 +22,7 @@ from peerd.gateway.puts import NO_OPTIONS, QueueCapacities
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.tubes import Tubes
 from peerd.gateway.waiting import QueueClient, Reservation
+from peerd.store.jobs.free import delete_free
 from peerd.store.jobs.holding import Bury, RecordedFailure, Release
 from peerd.store.jobs.reserving import ReservedJob
 from peerd.store.outcomes import ClaimId, claims_of_process
@@ -77,7 +78,7 @@ class ReservationEnds:
         held = client.reservations.pop(job_id, None)
         self._capacities.begin_end()
         if held is None:
-            delete = partial(jobs.delete_free, ids=[job_id], keep=self._with_history)
+            delete = partial(delete_free, ids=[job_id], keep=self._with_history)
             self._operations.submit(client, StoreCall(delete), partial(self._deleted, callback))
         else:
             operation = DeleteHeld(held.claim, held.job.queue in self._with_history)

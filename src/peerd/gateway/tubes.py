@@ -19,7 +19,7 @@ from peerd.gateway.operations import StoreCall, StoreQuery
 from peerd.gateway.ready_jobs import ReadyJobs
 from peerd.gateway.waiting import QueueClient
 from peerd.store.jobs.free import pause_tube
-from peerd.store.jobs.statistics import TubeCounts, has_jobs
+from peerd.store.jobs.statistics import TubeCounts, count_jobs, has_jobs
 
 DEFAULT_TUBE: Final = "default"
 MAX_TUBES_CHECKED: Final = 100
@@ -209,7 +209,7 @@ class TableCounts:
         if kept is not None and began < until:
             self._kept[tube] = (until, kept)
             return kept
-        counts = jobs.cluster_counts(connection) if tube is None else jobs.tube_counts(connection, tube)
+        counts = count_jobs(connection, tube)
         now = time.monotonic()
         if counts.jobs > FEW and now - began > QUICK:
             self._kept = {name: kept for name, kept in self._kept.items() if kept[0] > now}

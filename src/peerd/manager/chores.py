@@ -94,7 +94,20 @@ def moment_after(since: datetime | None, age: float) -> datetime | None:
     return None if since is None else since + timedelta(seconds=age)
 
 
-PURGE_DONE: Final = "purge done"
+def _purging(
+    status: Status, oldest: Callable[[DueMaintenance], datetime | None], age: Callable[[ManagerSettings], float]
+) -> Chore:
+    """The chore that deletes tasks which have been in a status for their age."""
+    return Chore(
+        f"purge {status}",
+        batches.purge,
+        lambda s: (status, age(s), s.batch),
+        lambda due, s: moment_after(oldest(due), age(s)),
+        periods=10,
+    )
+
+
+PURGE_DONE: Final = f"purge {Status.DONE}"
 MARGIN: Final = 0.002
 """Seconds after a pause at which it is over on the database's clock as well."""
 
@@ -103,27 +116,9 @@ CHORES: Final = (
     Chore("stage failures", batches.stage_due, lambda s: (Status.FAILURE, s.batch), lambda due, _: due.failure),
     Chore("postpone", batches.postpone, due=lambda due, _: due.ahead and due.now, periods=2),
     Chore("expire", batches.expire, due=lambda due, _: due.pending),
-    Chore(
-        PURGE_DONE,
-        batches.purge,
-        lambda s: (Status.DONE, s.max_completed, s.batch),
-        lambda due, s: moment_after(due.done, s.max_completed),
-        periods=10,
-    ),
-    Chore(
-        "purge canceled",
-        batches.purge,
-        lambda s: (Status.CANCELED, s.max_completed, s.batch),
-        lambda due, s: moment_after(due.canceled, s.max_completed),
-        periods=10,
-    ),
-    Chore(
-        "purge dead",
-        batches.purge,
-        lambda s: (Status.DEAD, s.max_failed, s.batch),
-        lambda due, s: moment_after(due.dead, s.max_failed),
-        periods=10,
-    ),
+    _purging(Status.DONE, lambda due: due.done, lambda s: s.max_completed),
+    _purging(Status.CANCELED, lambda due: due.canceled, lambda s: s.max_completed),
+    _purging(Status.DEAD, lambda due: due.dead, lambda s: s.max_failed),
     Chore("purge keys", batches.purge_keys, due=lambda due, _: due.key, periods=30),
     Chore("purge idempotency keys", purge_idempotency_keys, periods=600),
     Chore("purge audit", purge_entries, lambda s: (s.max_audit_age, s.batch), periods=600),

@@ -39,8 +39,15 @@ from peerd.store.alerts import OpenCondition, open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.due import DueMaintenance
 from peerd.store.files.disks import count_copies, write_counts
-from peerd.store.queue_depths import QueueDepth, purge_depths, roll_up_depths, sample_depths, write_depths
-from peerd.store.queues import LateQueue, find_late_queues
+from peerd.store.queue_depths import (
+    LateQueue,
+    QueueDepth,
+    find_late_queues,
+    purge_depths,
+    roll_up_depths,
+    sample_depths,
+    write_depths,
+)
 from peerd.store.tasks.rows import BATCH
 from peerd.store.time_series import HOUR, SAMPLE, TEN_MINUTES
 
@@ -57,7 +64,6 @@ QUIET_EVERY: Final = 300.0
 UNSERVED_AFTER: Final = 60.0
 """Seconds that a task waits in a queue that no process has ever served before this is reported."""
 PURGE_EVERY: Final = 600.0
-"""Seconds."""
 SAMPLE_EVERY: Final = 15.0
 """Seconds between two samples of storage."""
 CONFIRM_AFTER: Final = 20.0

@@ -44,7 +44,6 @@ BATCH_PAUSE_RATIO: Final = 0.5
 LOST_RUNS_PERIODS: Final = 10
 """Periods between two searches for scheduled runs of nodes that are gone."""
 PINNED_REPORT_INTERVAL: Final = 60.0
-"""Seconds."""
 LONGEST_FAILED_PAUSE: Final = 30.0
 """Seconds until a step that has failed may run again; its own period may be an hour."""
 LONGEST_PAUSE: Final = 5.0

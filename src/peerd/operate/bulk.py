@@ -113,9 +113,7 @@ class BulkOperations(OperationGroup[Mode]):
         """The newest bulk actions, newest first; those of some states, or all. They are kept for a week."""
         wanted = None if states is None else [_state(state) for state in states]
         most = validation.number("limit", limit, 1, 1_000)
-        if self._actor.queues is None:
-            return Query("read", bulk.list_bulk, wanted, most)
-        return Query("read", bulk.list_within, self._actor.queues, wanted, most)
+        return Query("read", bulk.list_bulk, self._actor.queues, wanted, most)
 
     @operation(in_queues=True)
     def get(self, bulk_id: int) -> Query[BulkAction]:

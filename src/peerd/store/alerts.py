@@ -17,7 +17,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.alert import ABOUT_QUEUES, CONDITIONS, NOTICED_BY_ANY, AlertKind, AlertReport, AlertState, state_at
 from peerd.domain.log_line import bounded_text
-from peerd.store.records import add_new, delete_older
+from peerd.store.records import add_new, delete_older, to_record
 from peerd.store.schema.tables import alerts, nodes
 from peerd.store.schema.types import now, seconds_from_now
 
@@ -248,8 +248,7 @@ def _conditions(wanted: AlertFilter) -> list[sa.ColumnElement[bool]]:
 
 def _to_record(row: sa.RowMapping) -> AlertRecord:
     times = {name: row[name] for name in ("last_seen_at", "on_until", "ended_at", "kind")}
-    values = {name: row[name] for name in AlertRecord.__struct_fields__ if name in row}
-    return AlertRecord(**values | {"data": _data(row["data"]), "state": state_at(row["now"], **times)})
+    return to_record(AlertRecord, row, data=_data(row["data"]), state=state_at(row["now"], **times))
 
 
 def _data(text: str | None) -> dict[str, Any]:

@@ -12,24 +12,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.records import delete_older, to_record
 from peerd.store.schedules import CLUSTER_ROW
-from peerd.store.schema.tables import (
-    api_tokens,
-    audit,
-    bulk_actions,
-    disks,
-    file_access_keys,
-    file_buckets,
-    file_classes,
-    file_uploads,
-    files,
-    limits,
-    nodes,
-    queues,
-    schedules,
-    stored_schedules,
-    tasks,
-    users,
-)
+from peerd.store.schema import tables
+from peerd.store.schema.tables import audit, tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.conditions import select_by_id
 
@@ -242,55 +226,66 @@ def task_state(connection: Connection, task_id: int) -> State | None:
     return _first(connection, select_by_id(statement))
 
 
-def _state_reader(table: sa.Table, columns: Sequence[str], *keys: sa.Column[Any]) -> Callable[..., State | None]:
+def _state_reader(table: sa.Table, columns: Sequence[str], *keys: str) -> Callable[..., State | None]:
     """A function that reads columns of the row whose keys are its arguments."""
     statement = sa.select(*(table.c[name] for name in columns))
 
     def read(connection: Connection, *names: object) -> State | None:
-        return _first(connection, statement.where(*(key == name for key, name in zip(keys, names, strict=True))))
+        return _first(
+            connection, statement.where(*(table.c[key] == name for key, name in zip(keys, names, strict=True)))
+        )
 
     return read
 
 
-queue_state: Final = _state_reader(queues, ("paused", "paused_until"), queues.c.name)
-limit_state: Final = _state_reader(limits, ("running", "starts", "period"), limits.c.queue, limits.c.limit_key)
-node_state: Final = _state_reader(nodes, ("draining", "active", "address"), nodes.c.name)
-stored_schedule_state: Final = _state_reader(stored_schedules, ("definition", "created_by"), stored_schedules.c.name)
-bulk_state: Final = _state_reader(bulk_actions, ("action", "state", "done"), bulk_actions.c.id)
-bucket_state: Final = _state_reader(file_buckets, ("class_name", "quota"), file_buckets.c.name)
-file_class_state: Final = _state_reader(file_classes, ("copies", "durable", "zones"), file_classes.c.name)
-disk_state: Final = _state_reader(disks, ("state", "path"), disks.c.id)
+queue_state: Final = _state_reader(tables.queues, ("paused", "paused_until"), "name")
+limit_state: Final = _state_reader(tables.limits, ("running", "starts", "period"), "queue", "limit_key")
+node_state: Final = _state_reader(tables.nodes, ("draining", "active", "address"), "name")
+stored_schedule_state: Final = _state_reader(tables.stored_schedules, ("definition", "created_by"), "name")
+bulk_state: Final = _state_reader(tables.bulk_actions, ("action", "state", "done"), "id")
+bucket_state: Final = _state_reader(tables.file_buckets, ("class_name", "quota"), "name")
+file_class_state: Final = _state_reader(tables.file_classes, ("copies", "durable", "zones"), "name")
+disk_state: Final = _state_reader(tables.disks, ("state", "path"), "id")
 # Tokens and access keys are shown without what is secret of them.
 _GRANT: Final = ("name", "rights", "expires_at", "revoked_at")
-token_state: Final = _state_reader(api_tokens, (*_GRANT, "queues", "file_scopes"), api_tokens.c.id)
-access_key_state: Final = _state_reader(file_access_keys, (*_GRANT, "scopes"), file_access_keys.c.id)
+token_state: Final = _state_reader(tables.api_tokens, (*_GRANT, "queues", "file_scopes"), "id")
+access_key_state: Final = _state_reader(tables.file_access_keys, (*_GRANT, "scopes"), "id")
 
 
 def schedule_state(connection: Connection, name: str) -> State | None:
     """Whether a schedule is disabled by hand."""
-    mine = sa.and_(schedules.c.name == name, schedules.c.node_id == CLUSTER_ROW)
-    return _first(connection, sa.select(schedules.c.disabled, schedules.c.type).where(mine))
+    mine = sa.and_(tables.schedules.c.name == name, tables.schedules.c.node_id == CLUSTER_ROW)
+    return _first(connection, sa.select(tables.schedules.c.disabled, tables.schedules.c.type).where(mine))
 
 
 def user_state(connection: Connection, name: str) -> State | None:
     """A user, without the hash of its password."""
-    has_password = users.c.password_hash.is_not(None).label("has_password")
-    return _first(connection, sa.select(users.c.role, users.c.disabled, has_password).where(users.c.name == name))
+    has_password = tables.users.c.password_hash.is_not(None).label("has_password")
+    return _first(
+        connection,
+        sa.select(tables.users.c.role, tables.users.c.disabled, has_password).where(tables.users.c.name == name),
+    )
 
 
 def file_state(connection: Connection, bucket: str, key: str) -> State | None:
     """The current version of a file."""
-    columns = (files.c.size, files.c.version, files.c.class_name, files.c.blake3)
-    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == files.c.bucket_id)
-    is_current = file_buckets.c.name == bucket, files.c.is_current == 1, files.c.file_key == key
+    columns = (tables.files.c.size, tables.files.c.version, tables.files.c.class_name, tables.files.c.blake3)
+    joined = sa.select(*columns).join(tables.file_buckets, tables.file_buckets.c.id == tables.files.c.bucket_id)
+    is_current = tables.file_buckets.c.name == bucket, tables.files.c.is_current == 1, tables.files.c.file_key == key
     return _first(connection, joined.where(*is_current))
 
 
 def upload_state(connection: Connection, upload_id: str) -> State | None:
     """Of which file an upload is that has not ended, and what was received of it."""
-    columns = (file_buckets.c.name.label("bucket"), file_uploads.c.file_key.label("key"), file_uploads.c.received)
-    joined = sa.select(*columns).join(file_buckets, file_buckets.c.id == file_uploads.c.bucket_id)
-    return _first(connection, joined.where(file_uploads.c.id == upload_id, file_uploads.c.aborted_at.is_(None)))
+    columns = (
+        tables.file_buckets.c.name.label("bucket"),
+        tables.file_uploads.c.file_key.label("key"),
+        tables.file_uploads.c.received,
+    )
+    joined = sa.select(*columns).join(tables.file_buckets, tables.file_buckets.c.id == tables.file_uploads.c.bucket_id)
+    return _first(
+        connection, joined.where(tables.file_uploads.c.id == upload_id, tables.file_uploads.c.aborted_at.is_(None))
+    )
 
 
 def _first(connection: Connection, statement: sa.Select[Any]) -> State | None:

@@ -43,6 +43,7 @@ from peerd.domain.lifecycle import Status, sources
 from peerd.domain.task import EARLIEST, Task
 from peerd.store.nodes import get_node_id
 from peerd.store.outcomes import database_now
+from peerd.store.records import insert_row, to_record
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.conditions import select_by_id, status_is
@@ -60,9 +61,7 @@ def insert_bulk(connection: Connection, action: TaskAction, fields: Mapping[str,
     """Write the row of a new bulk action; its id."""
     name, arguments = encode_action(action)
     row = {"action": name, "arguments": arguments, "filter": msgspec.json.encode(fields).decode(), **values}
-    key = connection.execute(sa.insert(bulk_actions).values(row)).inserted_primary_key
-    assert key is not None
-    return int(key[0])
+    return insert_row(connection, bulk_actions, row)
 
 
 def get_bulk(connection: Connection, bulk_id: int) -> BulkAction:
@@ -71,22 +70,35 @@ def get_bulk(connection: Connection, bulk_id: int) -> BulkAction:
     Raises:
         BulkActionNotFound: it is not there.
     """
-    statement = sa.select(bulk_actions).where(BULK.id == bulk_id)
-    row = connection.execute(statement).mappings().first() if 0 < bulk_id < 2**63 else None
+    return to_bulk(_find_row(connection, bulk_id, sa.select(bulk_actions)))
+
+
+def _find_row(connection: Connection, bulk_id: int, statement: sa.Select[Any]) -> RowMapping:
+    row = connection.execute(statement.where(BULK.id == bulk_id)).mappings().first() if 0 < bulk_id < 2**63 else None
     if row is None:
         raise BulkActionNotFound(bulk_id)
-    return to_bulk(row)
+    return row
 
 
-def list_bulk(connection: Connection, states: Iterable[BulkState] | None = None, limit: int = 50) -> list[BulkAction]:
-    """The newest bulk actions, newest first; those of some states, or all."""
+def list_bulk(
+    connection: Connection,
+    queues: Collection[str] | None = None,
+    states: Iterable[BulkState] | None = None,
+    limit: int = 50,
+) -> list[BulkAction]:
+    """The newest bulk actions, newest first; those of some states, or all.
+
+    With ``queues`` they are those among the newest 1,000 that are of no other queues than these.
+    """
     wanted = sa.true() if states is None else BULK.state.in_([str(state) for state in states])
-    return _read_all(connection, sa.select(bulk_actions).where(wanted).limit(limit))
-
-
-def _read_all(connection: Connection, statement: sa.Select[Any]) -> list[BulkAction]:
+    if queues is not None:
+        newest = sa.select(BULK.id).order_by(BULK.id.desc()).limit(NEWEST).subquery()
+        some = sa.select(BULK.id, BULK.filter).join(newest, newest.c.id == BULK.id).where(wanted)
+        rows = connection.execute(some.order_by(BULK.id.desc()))
+        wanted = BULK.id.in_([row.id for row in rows if _is_within(row.filter, queues)][:limit])
     found = []
-    for row in connection.execute(statement.order_by(BULK.id.desc())).mappings():
+    statement = sa.select(bulk_actions).where(wanted).order_by(BULK.id.desc()).limit(limit)
+    for row in connection.execute(statement).mappings():
         with suppress(InvalidFilter):  # one that SQL by hand has made unreadable must not hide the others
             found.append(to_bulk(row))
     return found
@@ -98,26 +110,8 @@ def require_within(connection: Connection, bulk_id: int, queues: Collection[str]
     Raises:
         BulkActionNotFound: it is not there, or not restricted to some of them.
     """
-    if queues is None:
-        return
-    found = sa.select(BULK.filter).where(BULK.id == bulk_id)
-    stored = connection.execute(found).scalar() if 0 < bulk_id < 2**63 else None
-    if stored is None or not _is_within(stored, queues):
+    if queues is not None and not _is_within(_find_row(connection, bulk_id, sa.select(BULK.filter))["filter"], queues):
         raise BulkActionNotFound(bulk_id)
-
-
-def list_within(
-    connection: Connection, queues: Collection[str], states: Iterable[BulkState] | None = None, limit: int = 50
-) -> list[BulkAction]:
-    """The same as `list_bulk`, of those among the newest 1,000 that are of no other queues than these."""
-    newest = sa.select(BULK.id, BULK.state, BULK.filter).order_by(BULK.id.desc()).limit(NEWEST)
-    wanted = None if states is None else {str(state) for state in states}
-    ids = [
-        row.id
-        for row in connection.execute(newest)
-        if (wanted is None or row.state in wanted) and _is_within(row.filter, queues)
-    ][:limit]
-    return _read_all(connection, sa.select(bulk_actions).where(BULK.id.in_(ids))) if ids else []
 
 
 def _is_within(stored_filter: str, queues: Collection[str]) -> bool:
@@ -183,21 +177,21 @@ def write_bulk(connection: Connection, bulk_id: int, **values: Any) -> None:
     connection.execute(sa.update(bulk_actions).where(BULK.id == bulk_id).values(updated_at=now(), **values))
 
 
-def to_bulk(row: RowMapping) -> BulkAction:
+def to_bulk(row: Mapping[Any, Any]) -> BulkAction:
     """A row as a value.
 
     Raises:
         InvalidFilter: SQL by hand has written what is no bulk action.
     """
-    values = dict(row)
-    values["action"] = decode_action(values["action"], values.pop("arguments"))
-    values["filter"] = _decode_filter(values["filter"])
-    values["errors"] = _decode(values["errors"] or "[]", list[RefusedTask], "errors")
-    values["postponed"] = len(decode_ids(values["postponed"]))
-    values["state"] = BulkState(values["state"])
-    values["at_least"] = bool(values["at_least"])
-    values |= {name: to_whole_number(values[name]) for name in _COUNTS}
-    return BulkAction(**{name: values[name] for name in BulkAction.__struct_fields__})
+    return to_record(
+        BulkAction,
+        row,
+        action=decode_action(row["action"], row["arguments"]),
+        filter=_decode_filter(row["filter"]),
+        errors=_decode(row["errors"] or "[]", list[RefusedTask], "errors"),
+        postponed=len(decode_ids(row["postponed"])),
+        **{name: to_whole_number(row[name]) for name in _COUNTS},
+    )
 
 
 def decode_ids(text: str | None) -> list[int]:
@@ -226,11 +220,7 @@ def _decode(text: str, kind: Any, column: str) -> Any:
 
 
 def _set_state(connection: Connection, bulk_id: int, change: Any, **values: datetime | Any) -> BulkAction:
-    statement = sa.select(bulk_actions).where(BULK.id == bulk_id).with_for_update()
-    row = connection.execute(statement).mappings().first() if 0 < bulk_id < 2**63 else None
-    if row is None:
-        raise BulkActionNotFound(bulk_id)
-    bulk = to_bulk(row)
+    bulk = to_bulk(_find_row(connection, bulk_id, sa.select(bulk_actions).with_for_update()))
     if bulk.state not in OPEN:
         raise BulkActionHasEnded(bulk_id, bulk.state)
     state = change(bulk)

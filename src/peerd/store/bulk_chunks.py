@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -191,12 +190,11 @@ class _Chunk:
     def __init__(self, connection: Connection, row: dict[str, Any], size: int, began: float) -> None:
         self._connection = connection
         self._row = row
-        self._bulk = to_bulk(row)  # type: ignore[arg-type]  # it reads the columns by their names
+        self._bulk = to_bulk(row)
         self._size = size
         self._began = began
-        moment: datetime = self._bulk.as_of
         wanted = resolve_filter(connection, **self._bulk.filter)
-        self._selection = Selection(wanted, self._bulk.action, self._bulk.highest_id, moment)
+        self._selection = Selection(wanted, self._bulk.action, self._bulk.highest_id, self._bulk.as_of)
         self._postponed = decode_ids(row["postponed"])
         self._is_at_end = row["place"] == END_OF_WALK
         self._place = self._read_place()

@@ -20,6 +20,7 @@ from peerd.domain.node_request import NodeCommand, NodeRequestStatus, command_na
 from peerd.domain.outcome import truncate
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.nodes import get_node
+from peerd.store.records import columns_of, insert_row, read_all
 from peerd.store.schema.tables import node_requests, nodes
 from peerd.store.schema.types import now, seconds_from_now
 
@@ -30,8 +31,7 @@ MAX_ERROR: Final = 8_192
 KEEP: Final = 86_400.0
 """Seconds for which a request is kept."""
 GONE_AFTER: Final = 30.0
-"""Seconds without a heartbeat after which an inactive node counts as gone. A reload replaces its agent, too, and there
-is no heartbeat until the new one has started."""
+"""Seconds without a heartbeat after which an inactive node is gone; a reload, which replaces its agent, is shorter."""
 OVERDUE_AFTER: Final = 60.0
 """Seconds after its time, or after it was taken, when a request is closed that nothing else can close."""
 REQUEST: Final = node_requests.c
@@ -42,7 +42,12 @@ INTERRUPTED: Final = (
 
 
 class NodeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``node_requests``, with the name of its node and whether its incarnation is still alive."""
+    """A row of the table ``node_requests``, with the name of its node and whether its incarnation is still alive.
+
+    Attributes:
+        result: JSON text; of a running reload or scaling, what continues it after a replacement of the agent.
+        is_reachable: whether the incarnation that it is for is the present one of the node, and is not gone.
+    """
 
     id: int
     node_id: int
@@ -53,14 +58,12 @@ class NodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     requested_by: str | None
     status: NodeRequestStatus
     result: str | None
-    """JSON text; of a running reload or scaling, what continues it after a replacement of the agent."""
     error: str | None
     created_at: datetime
     expires_at: datetime | None
     taken_at: datetime | None
     finished_at: datetime | None
     is_reachable: bool
-    """Whether the incarnation that it is for is the present one of the node, and is not gone."""
 
     @property
     def is_open(self) -> bool:
@@ -69,8 +72,6 @@ class NodeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OPEN: Final = (NodeRequestStatus.WAITING, NodeRequestStatus.RUNNING)
-_OF_NODE: Final = ("node", "is_reachable", "status")
-COLUMNS: Final = tuple(REQUEST[field] for field in NodeRequest.__struct_fields__ if field not in _OF_NODE)
 
 
 def insert_request(
@@ -98,9 +99,7 @@ def insert_request(
         "requested_by": requested_by,
         "expires_at": seconds_from_now(within),
     }
-    key = connection.execute(sa.insert(node_requests).values(values)).inserted_primary_key
-    assert key is not None
-    return int(key[0])
+    return insert_row(connection, node_requests, values)
 
 
 def get_request(connection: Connection, request_id: int) -> NodeRequest:
@@ -197,15 +196,11 @@ def has_waiting_requests(incarnation: sa.ColumnElement[Any]) -> sa.ColumnElement
 def _read(connection: Connection, *conditions: sa.ColumnElement[bool], limit: int = 1) -> list[NodeRequest]:
     is_present = sa.or_(nodes.c.active, nodes.c.checked_at > seconds_from_now(-GONE_AFTER))
     reachable = sa.and_(nodes.c.incarnation == REQUEST.incarnation, is_present)
-    of_node = nodes.c.name.label("node"), sa.case((reachable, 1), else_=0).label("is_reachable")
-    found = sa.select(*COLUMNS, REQUEST.status, *of_node).outerjoin(nodes, nodes.c.id == REQUEST.node_id)
-    rows = connection.execute(found.where(*conditions).order_by(REQUEST.id).limit(limit)).mappings()
-    return [_as_request(row) for row in rows]
-
-
-def _as_request(row: sa.RowMapping) -> NodeRequest:
-    known = {"status": NodeRequestStatus(row["status"]), "is_reachable": bool(row["is_reachable"])}
-    return NodeRequest(**{**row, **known})
+    of_node = {"node": nodes.c.name, "is_reachable": sa.case((reachable, 1), else_=0)}
+    found = sa.select(*columns_of(NodeRequest, node_requests, **of_node)).outerjoin(
+        nodes, nodes.c.id == REQUEST.node_id
+    )
+    return read_all(connection, NodeRequest, found.where(*conditions).order_by(REQUEST.id).limit(limit))
 
 
 def _update(

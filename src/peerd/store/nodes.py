@@ -19,6 +19,7 @@ from peerd.domain.errors import NodeHasPinnedTasks, NodeNotFound, NodeReplaced, 
 from peerd.domain.lifecycle import FINISHED
 from peerd.domain.outcome import truncate
 from peerd.store.known_handlers import decode_handlers
+from peerd.store.records import columns_of, insert_row, read_all, read_first
 from peerd.store.schema.migrate import NODE_ALIVE_WITHIN, newest
 from peerd.store.schema.tables import nodes, processes, queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
@@ -34,7 +35,7 @@ HEARTBEAT: Final = (
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``nodes``."""
+    """A row of the table ``nodes``. ``revision``: the newest revision of the tables that its code knows."""
 
     id: int
     name: str
@@ -43,7 +44,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None
     version: str | None
     revision: str | None
-    """The newest revision of the tables that its code knows."""
     active: bool
     draining: bool
     started_at: datetime | None
@@ -59,8 +59,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
         return "draining" if self.draining else "active"
 
 
-NODE_COLUMNS: Final = tuple(nodes.c[field] for field in Node.__struct_fields__)
-BY_NAME: Final = sa.select(*NODE_COLUMNS).where(nodes.c.name == sa.bindparam("of_name"))
+_SELECT: Final = sa.select(*columns_of(Node, nodes))
+BY_NAME: Final = _SELECT.where(nodes.c.name == sa.bindparam("of_name"))
 
 
 def new_incarnation() -> str:
@@ -70,13 +70,12 @@ def new_incarnation() -> str:
 
 def find_node(connection: Connection, name: str) -> Node | None:
     """The node of this name, if one has ever registered."""
-    row = connection.execute(BY_NAME, {"of_name": name}).mappings().first()
-    return None if row is None else Node(**row)
+    return read_first(connection, Node, BY_NAME, {"of_name": name})
 
 
 def list_nodes(connection: Connection) -> list[Node]:
     """All nodes that have ever registered, by name."""
-    return [Node(**row) for row in connection.execute(sa.select(*NODE_COLUMNS).order_by(nodes.c.name)).mappings()]
+    return read_all(connection, Node, _SELECT.order_by(nodes.c.name))
 
 
 def get_node(connection: Connection, name: str) -> Node:
@@ -305,13 +304,16 @@ def read_serving_loads(connection: Connection, queue: str) -> list[NodeLoad]:
 
 
 class ProcessCapabilities(msgspec.Struct, frozen=True):
-    """The queues and handlers that a process serves; empty where it runs no tasks."""
+    """The queues and handlers that a process serves; empty where it runs no tasks.
+
+    Attributes:
+        handlers: from `peerd.store.known_handlers.encode_handlers`.
+        slots: tasks that it runs at once.
+    """
 
     queues: tuple[str, ...] = ()
     handlers: str | None = None
-    """From `peerd.store.known_handlers.encode_handlers`."""
     slots: int | None = None
-    """Tasks that it runs at once."""
 
 
 NO_CAPABILITIES = ProcessCapabilities()
@@ -346,7 +348,6 @@ def process_state(process: ProcessRecord, node: Node | None) -> str:
     return "alive" if node is not None and node.active and node.incarnation == process.incarnation else "silent"
 
 
-PROCESS_COLUMNS: Final = tuple(processes.c[field] for field in ProcessRecord.__struct_fields__)
 PROCESS_HEARTBEAT: Final = (
     sa.update(processes)
     .where(processes.c.id == sa.bindparam("process"), processes.c.ended_at.is_(None))
@@ -377,19 +378,9 @@ def register_process(
     if capabilities.queues:
         rows = [{"name": name} for name in sorted(set(capabilities.queues))]
         insert_if_absent(connection, queues, rows, key=("name",))
-    insert = sa.insert(processes).values(
-        node_id=node_id,
-        incarnation=incarnation,
-        kind=kind,
-        slot=slot,
-        role=role,
-        pid=pid,
-        handlers=capabilities.handlers,
-        slots=capabilities.slots,
-    )
-    key = connection.execute(insert).inserted_primary_key
-    assert key is not None
-    return int(key[0])
+    start = {"node_id": node_id, "incarnation": incarnation, "kind": kind, "slot": slot, "role": role, "pid": pid}
+    serves = {"handlers": capabilities.handlers, "slots": capabilities.slots}
+    return insert_row(connection, processes, {**start, **serves})
 
 
 def heartbeat_process(connection: Connection, process_id: int) -> bool:
@@ -425,10 +416,9 @@ def _end(connection: Connection, *conditions: sa.ColumnElement[bool], cause: str
 
 def list_processes(connection: Connection, *, ended: bool = False) -> list[ProcessRecord]:
     """The processes of all nodes; with ``ended``, also those that have ended."""
-    statement = sa.select(*PROCESS_COLUMNS).order_by(processes.c.node_id, processes.c.slot, processes.c.id)
-    if not ended:
-        statement = statement.where(processes.c.ended_at.is_(None))
-    return [ProcessRecord(**row) for row in connection.execute(statement).mappings()]
+    wanted = sa.true() if ended else processes.c.ended_at.is_(None)
+    found = sa.select(*columns_of(ProcessRecord, processes)).where(wanted)
+    return read_all(connection, ProcessRecord, found.order_by(processes.c.node_id, processes.c.slot, processes.c.id))
 
 
 def is_role_alive(connection: Connection, role: str, silence: float) -> bool:

@@ -19,7 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store.schema.tables import depths, queues
+from peerd.store.queues import has_jobs_of_clients, list_queues
+from peerd.store.records import columns_of, read_all
+from peerd.store.schema.tables import depths
 from peerd.store.schema.types import Instant, now
 from peerd.store.tasks import counts
 from peerd.store.tasks.rows import BATCH, batches
@@ -46,7 +48,7 @@ class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queue: its name.
         counts: of each status that occurs.
-        at_least: the statuses that may have more tasks than were counted, because counting ends at a limit.
+        at_least: the statuses of which it has so many or more, because counting ends at a limit.
         oldest: seconds for which the oldest pending task has been due; None if none is.
         known: it has been served by a worker process, or paused.
         paused: nothing is claimed from it.
@@ -80,38 +82,23 @@ class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
     oldest: float | None
 
 
-POINT_COLUMNS: Final = tuple(depths.c[field] for field in DepthPoint.__struct_fields__)
+_POINTS: Final = sa.select(*columns_of(DepthPoint, depths))
 
 
 def sample_depths(connection: Connection, most: int = counts.MOST_COUNTED) -> list[QueueDepth]:
-    """Count the unfinished tasks of all queues, and find their oldest pending ones.
-
-    It takes some steps in an index for each queue, and reads ``most`` entries at the most for each status of it.
-    """
+    """Count the unfinished tasks of all queues, and find their oldest pending ones."""
     moment = connection.execute(sa.select(now())).scalar_one()
-    open_again = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
-    is_paused = sa.and_(queues.c.paused, sa.not_(open_again))
-    rows = connection.execute(sa.select(queues.c.name, is_paused.label("paused")))
-    known = {row.name: bool(row.paused) for row in rows}
-    working = counts.count_working(connection)
-    names = {*known, *working, *counts.unfinished_queues(connection)}
-    found = []
-    for name in sorted(names)[:MOST_QUEUES]:
-        unfinished = counts.count_unfinished(connection, name, most)
-        running = working.get(name, (0, 0))[0]
-        by_status = unfinished.counts | ({Status.WORKING: running} if running else {})
-        since = counts.oldest_pending(connection, name) if by_status.get(Status.PENDING) else None
-        found.append(
-            QueueDepth(
-                queue=name,
-                counts=by_status,
-                at_least=unfinished.at_least,
-                oldest=None if since is None else max(0.0, (moment - since).total_seconds()),
-                known=name in known,
-                paused=known.get(name, False),
-            )
+    return [
+        QueueDepth(
+            queue=state.name,
+            counts=state.counts,
+            at_least=frozenset(state.at_least),
+            oldest=None if (at := state.oldest_pending_at) is None else max(0.0, (moment - at).total_seconds()),
+            known=state.known,
+            paused=state.paused,
         )
-    return found
+        for state in list_queues(connection, most, ended=False, limit=MOST_QUEUES)
+    ]
 
 
 def depth_points(connection: Connection, sample: Sequence[QueueDepth]) -> list[DepthPoint]:
@@ -174,15 +161,15 @@ def latest_depths(connection: Connection) -> list[DepthPoint]:
     moment = connection.execute(latest).scalar()
     if moment is None:
         return []
-    rows = sa.select(*POINT_COLUMNS).where(depths.c.step == SAMPLE, at == moment)
-    return _points(connection.execute(rows.order_by(depths.c.queue, depths.c.status)))
+    rows = _POINTS.where(depths.c.step == SAMPLE, at == moment)
+    return read_all(connection, DepthPoint, rows.order_by(depths.c.queue, depths.c.status))
 
 
 def list_depths(connection: Connection, step: int, since: datetime, queue: str, most: int) -> list[DepthPoint]:
     """The rows of a queue, or of all together, from a moment on, by time; so many at the most."""
     of_queue = (depths.c.step == step, depths.c.at >= since, depths.c.queue == queue)
-    rows = sa.select(*POINT_COLUMNS).where(*of_queue).order_by(depths.c.at, depths.c.status).limit(most)
-    return _points(connection.execute(rows))
+    rows = _POINTS.where(*of_queue).order_by(depths.c.at, depths.c.status).limit(most)
+    return read_all(connection, DepthPoint, rows)
 
 
 def list_pending(connection: Connection, since: datetime, only: Collection[str] | None, most: int) -> list[DepthPoint]:
@@ -192,8 +179,8 @@ def list_pending(connection: Connection, since: datetime, only: Collection[str] 
     """
     wanted = sa.true() if only is None else depths.c.queue.in_([ALL_QUEUES, *only])
     of_pending = (depths.c.step == SAMPLE, depths.c.at >= since, depths.c.status == Status.PENDING, wanted)
-    rows = sa.select(*POINT_COLUMNS).where(*of_pending).order_by(depths.c.at.desc()).limit(most)
-    return _points(connection.execute(rows))[::-1]
+    rows = _POINTS.where(*of_pending).order_by(depths.c.at.desc()).limit(most)
+    return read_all(connection, DepthPoint, rows)[::-1]
 
 
 def roll_up_depths(connection: Connection, step: int, since: datetime, kept: float) -> RollupStep:
@@ -234,15 +221,35 @@ def _write_greater(connection: Connection, step: int, rows: Sequence[tuple[Any, 
     connection.exec_driver_sql(f"{head} {', '.join([row] * len(rows))} {tail}", tuple(chain.from_iterable(rows)))
 
 
-def _points(rows: Iterable[Any]) -> list[DepthPoint]:
-    return [
-        DepthPoint(
-            at=row.at,
-            queue=row.queue,
-            status=Status(row.status),
-            count=row.count,
-            at_least=bool(row.at_least),
-            oldest=row.oldest,
-        )
-        for row in rows
-    ]
+# ---------------------------------------------------------------- late queues
+
+
+class LateQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue that is open and whose oldest pending task has been due for a while.
+
+    Attributes:
+        name: its name.
+        age: seconds for which the task has been due.
+        is_served: a worker process has ever served it, or queue clients use it.
+    """
+
+    name: str
+    age: float
+    is_served: bool
+
+
+def find_late_queues(
+    connection: Connection, sample: Iterable[QueueDepth], longer_than: float, unserved_after: float
+) -> list[LateQueue]:
+    """The queues of a sample whose oldest pending task has been due for ``longer_than`` seconds.
+
+    Those that no process has ever served are found after ``unserved_after`` seconds already, paused ones never.
+    """
+    found = []
+    for depth in sample:
+        age = 0.0 if depth.oldest is None or depth.paused else depth.oldest
+        if age >= min(longer_than, unserved_after):
+            is_served = depth.known or has_jobs_of_clients(connection, depth.queue)
+            if age >= (longer_than if is_served else unserved_after):
+                found.append(LateQueue(name=depth.queue, age=age, is_served=is_served))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -11,7 +10,6 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
-from peerd.store.queue_depths import QueueDepth
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent
@@ -120,31 +118,40 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
     oldest_pending_at: datetime | None
 
 
-def list_queues(connection: Connection, most: int = counts.MOST_COUNTED) -> list[QueueState]:
+def list_queues(
+    connection: Connection, most: int = counts.MOST_COUNTED, *, ended: bool = True, limit: int | None = None
+) -> list[QueueState]:
     """All queues that have unfinished or lately ended tasks, or have been served or paused, by name.
 
-    Its cost depends on the number of queues, and not on the number of tasks: each count ends at ``most``.
+    Its cost depends on the number of queues, and not on the number of tasks: it takes some steps in an index for each
+    queue, and reads ``most`` entries at the most for each status of it.
+
+    Args:
+        connection: of a read.
+        most: each count ends there.
+        ended: whether ended tasks are counted, too.
+        limit: queues at the most, the first by name; None: all.
     """
     over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
     known = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))
     rows = {row.name: row for row in connection.execute(known)}
     working = counts.count_working(connection)
-    ended = {status: counts.count_ended(connection, status, most) for status in FINISHED}
+    ends = {status: counts.count_ended(connection, status, most) for status in (FINISHED if ended else ())}
     names = {
         *rows,
         *working,
         *counts.unfinished_queues(connection),
-        *(name for found in ended.values() for name in found),
+        *(name for found in ends.values() for name in found),
     }
-    full = {status for status, found in ended.items() if sum(found.values()) >= most}
+    full = {status for status, found in ends.items() if sum(found.values()) >= most}
     states = []
-    for name in sorted(names):
+    for name in sorted(names)[:limit]:
         row = rows.get(name)
         paused = row is not None and bool(row.paused) and not row.over
         unfinished = counts.count_unfinished(connection, name, most)
         running, reserved = working.get(name, (0, 0))
         by_status = unfinished.counts | ({Status.WORKING: running} if running else {})
-        by_status |= {status: found[name] for status, found in ended.items() if name in found}
+        by_status |= {status: found[name] for status, found in ends.items() if name in found}
         reached = {*unfinished.at_least, *full} & by_status.keys()
         states.append(
             QueueState(
@@ -159,37 +166,3 @@ def list_queues(connection: Connection, most: int = counts.MOST_COUNTED) -> list
             )
         )
     return states
-
-
-# ---------------------------------------------------------------- late queues
-
-
-class LateQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue that is open and whose oldest pending task has been due for a while.
-
-    Attributes:
-        name: its name.
-        age: seconds for which the task has been due.
-        is_served: a worker process has ever served it, or queue clients use it.
-    """
-
-    name: str
-    age: float
-    is_served: bool
-
-
-def find_late_queues(
-    connection: Connection, sample: Iterable[QueueDepth], longer_than: float, unserved_after: float
-) -> list[LateQueue]:
-    """The queues of a sample whose oldest pending task has been due for ``longer_than`` seconds.
-
-    Those that no process has ever served are found after ``unserved_after`` seconds already, paused ones never.
-    """
-    found = []
-    for depth in sample:
-        age = 0.0 if depth.oldest is None or depth.paused else depth.oldest
-        if age >= min(longer_than, unserved_after):
-            is_served = depth.known or has_jobs_of_clients(connection, depth.queue)
-            if age >= (longer_than if is_served else unserved_after):
-                found.append(LateQueue(name=depth.queue, age=age, is_served=is_served))
-    return found

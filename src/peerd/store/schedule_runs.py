@@ -22,6 +22,7 @@ from peerd.domain.schedule import CLUSTER, UNFINISHED_STATUSES, RunStatus, Sched
 from peerd.domain.task import NewTask
 from peerd.runtime.enqueue_span import begin_enqueue_span
 from peerd.store.enqueue import enqueue
+from peerd.store.records import columns_of, insert_row, to_record
 from peerd.store.schema.tables import nodes, processes, schedule_runs, schedules, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import BATCH
@@ -42,18 +43,21 @@ class NodeIdentity(msgspec.Struct, frozen=True):
 
 
 class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the table ``schedule_runs``."""
+    """A row of the table ``schedule_runs``.
+
+    Attributes:
+        tick_at: the moment that the run is for; of a manual run, when it was requested.
+        origin: ``clock``, ``start`` (immediate), ``hand``, ``custom`` (a custom trigger), ``again`` (a node was lost).
+        number: 1; more for a repetition because its node was lost.
+        args: JSON of arguments for this run; None: the schedule's own.
+    """
 
     id: int
     schedule: str
     tick_at: datetime
-    """The moment that the run is for; of a manual run, when it was requested."""
     origin: str
-    """``clock``, ``start`` (immediate), ``hand``, ``custom`` (a custom trigger), ``again`` (its node was lost)."""
     number: int
-    """1; more for a repetition because its node was lost."""
     args: str | None
-    """JSON of arguments for this run; None: the schedule's own."""
     status: RunStatus
     node_id: int | None
     incarnation: str | None
@@ -73,7 +77,7 @@ class ScheduleRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RUN: Final = schedule_runs.c
-RUN_COLUMNS: Final = tuple(RUN[field] for field in ScheduleRun.__struct_fields__)
+_RUNS: Final = sa.select(*columns_of(ScheduleRun, schedule_runs))
 NODE_LOST_ERROR: Final = "its node went away"
 
 
@@ -85,7 +89,7 @@ def is_running_on(identity: NodeIdentity) -> sa.ColumnElement[bool]:
 
 def find_runs(connection: Connection, condition: sa.ColumnElement[bool], *, limit: int = BATCH) -> list[ScheduleRun]:
     """The oldest runs that meet a condition."""
-    return _select(connection, sa.select(*RUN_COLUMNS).where(condition).order_by(RUN.id).limit(limit))
+    return _select(connection, _RUNS.where(condition).order_by(RUN.id).limit(limit))
 
 
 def insert_run(
@@ -95,12 +99,13 @@ def insert_run(
     values = {"schedule": schedule, "tick_at": tick_at, "origin": origin, "status": status.value, **more}
     if status not in UNFINISHED_STATUSES:
         values["finished_at"] = now()
-    return get_run(connection, _insert(connection, values))
+    return get_run(connection, insert_row(connection, schedule_runs, values))
 
 
 def request_run(connection: Connection, schedule: str, args: str | None = None) -> ScheduleRun:
     """Insert a manual run: the first agent that has the schedule claims it."""
-    return get_run(connection, _insert(connection, {"schedule": schedule, "args": args, "tick_at": now()}))
+    requested = {"schedule": schedule, "args": args, "tick_at": now()}
+    return get_run(connection, insert_row(connection, schedule_runs, requested))
 
 
 def get_run(connection: Connection, run_id: int) -> ScheduleRun:
@@ -129,10 +134,8 @@ def list_sibling_runs(connection: Connection, run_id: int) -> list[ScheduleRun]:
 
 def list_runs(connection: Connection, schedule: str | None = None, *, limit: int = 100) -> list[ScheduleRun]:
     """The runs of a schedule, or of all, the newest first."""
-    statement = sa.select(*RUN_COLUMNS).order_by(RUN.id.desc()).limit(limit)
-    if schedule is not None:
-        statement = statement.where(RUN.schedule == schedule)
-    return _select(connection, statement)
+    wanted = sa.true() if schedule is None else RUN.schedule == schedule
+    return _select(connection, _RUNS.where(wanted).order_by(RUN.id.desc()).limit(limit))
 
 
 def is_run_open(connection: Connection, schedule: str, node_id: int | None) -> bool:
@@ -176,9 +179,9 @@ def claim_run(
         return []
     ids = [run.id]
     for other_slot, other_pid in others:
-        same = {"schedule": run.schedule, "tick_at": run.tick_at, "origin": run.origin, "number": run.number}
-        row = {**same, **started, "args": run.args, "slot": other_slot, "pid": other_pid}
-        ids.append(_insert(connection, {**row, "started_at": now()}))
+        same = {name: getattr(run, name) for name in ("schedule", "tick_at", "origin", "number", "args")}
+        row = {**same, **started, "slot": other_slot, "pid": other_pid, "started_at": now()}
+        ids.append(insert_row(connection, schedule_runs, row))
     return [get_run(connection, claimed) for claimed in ids]
 
 
@@ -300,7 +303,7 @@ def purge_runs(connection: Connection, keep: int, age: float, limit: int = BATCH
 
 def _select(connection: Connection, statement: sa.Select[Any]) -> list[ScheduleRun]:
     rows = connection.execute(statement).mappings()
-    return [ScheduleRun(**(dict(row) | _known_status(row))) for row in rows]
+    return [to_record(ScheduleRun, row, **_known_status(row)) for row in rows]
 
 
 def _known_status(row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -309,12 +312,6 @@ def _known_status(row: Mapping[Any, Any]) -> dict[str, Any]:
         return {"status": RunStatus(row["status"])}
     except ValueError:
         return {"status": RunStatus.FAILED, "error": f"its status is {row['status']!r}, which no run can have"}
-
-
-def _insert(connection: Connection, values: Mapping[str, Any]) -> int:
-    key = connection.execute(sa.insert(schedule_runs).values(values)).inserted_primary_key
-    assert key is not None
-    return int(key[0])
 
 
 def _overlap_allows(connection: Connection, run: ScheduleRun, schedule: Schedule, identity: NodeIdentity) -> bool:

@@ -32,6 +32,7 @@ from peerd.domain.schedule import CLUSTER, WORKER, FireTick, MissTick, RunStatus
 from peerd.store import schedule_runs as runs
 from peerd.store.connection.mysql import wait_for_sync
 from peerd.store.outcomes import database_now
+from peerd.store.records import columns_of, read_all
 from peerd.store.schedule_runs import RUN, NodeIdentity, ScheduleRun
 from peerd.store.schema.tables import nodes, schedule_runs, schedules, stored_schedules
 from peerd.store.schema.types import Instant, moment, now, seconds_from_now
@@ -72,19 +73,22 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The schedules and runs of a node, as read at one poll."""
+    """The schedules and runs of a node, as read at one poll.
+
+    Attributes:
+        rows: by name and node id: the cluster's and the node's own.
+        waiting: runs that this node may take, the oldest first.
+        running: runs of this incarnation of the node.
+    """
 
     now: datetime
     draining: bool
     rows: dict[tuple[str, int], ScheduleRow]
-    """By name and node id: the cluster's and the node's own."""
     waiting: list[ScheduleRun]
-    """Runs that this node may take, the oldest first."""
     running: list[ScheduleRun]
-    """Runs of this incarnation of the node."""
 
 
-SCHEDULE_COLUMNS: Final = tuple(schedules.c[field] for field in ScheduleRow.__struct_fields__)
+_ROWS: Final = sa.select(*columns_of(ScheduleRow, schedules))
 
 
 def clock_node_id(schedule: Schedule, identity: NodeIdentity) -> int:
@@ -151,14 +155,14 @@ def read_snapshot(connection: Connection, names: Iterable[str], identity: NodeId
     """The rows and runs of the schedules that a node has."""
     wanted = sorted(names)
     own_rows = schedules.c.name.in_(wanted), schedules.c.node_id.in_([CLUSTER_ROW, identity.node_id])
-    rows = connection.execute(sa.select(*SCHEDULE_COLUMNS).where(*own_rows)).mappings()
+    rows = read_all(connection, ScheduleRow, _ROWS.where(*own_rows))
     for_this_node = sa.or_(RUN.node_id.is_(None), RUN.node_id == identity.node_id)
     waiting = sa.and_(RUN.status == RunStatus.WAITING.value, RUN.schedule.in_(wanted), for_this_node)
     draining = connection.execute(sa.select(nodes.c.draining).where(nodes.c.id == identity.node_id)).scalar()
     return ScheduleSnapshot(
         now=database_now(connection),
         draining=bool(draining),
-        rows={(row["name"], row["node_id"]): ScheduleRow(**row) for row in rows},
+        rows={(row.name, row.node_id): row for row in rows},
         waiting=runs.find_runs(connection, waiting),
         running=runs.find_runs(connection, runs.is_running_on(identity)),
     )
@@ -175,12 +179,10 @@ def fire_tick(
     if not _advance(connection, row, decision.tick, decision.following, schedule):
         return None
     node_id = None if row.node_id == CLUSTER_ROW else row.node_id
-    if isinstance(decision, MissTick):
-        error = f"no agent fired it in time: it was {decision.late:.1f} s late"
-        return runs.insert_run(
-            connection, schedule.name, decision.tick, "clock", RunStatus.MISSED, node_id=node_id, error=error
-        )
-    return _insert_tick(connection, schedule, decision.tick, "clock", node_id)
+    if isinstance(decision, FireTick):
+        return _insert_tick(connection, schedule, decision.tick, "clock", node_id)
+    missed = {"node_id": node_id, "error": f"no agent fired it in time: it was {decision.late:.1f} s late"}
+    return runs.insert_run(connection, schedule.name, decision.tick, "clock", RunStatus.MISSED, **missed)
 
 
 def fire_custom_tick(
@@ -204,10 +206,12 @@ def _insert_tick(
     busy = runs.is_run_open(connection, schedule.name, node_id)
     waiting = runs.count_waiting_runs(connection, schedule.name, node_id)
     status = initial_run_status(schedule.overlap, busy=busy, waiting=waiting)
-    if status is not RunStatus.SKIPPED:
-        return runs.insert_run(connection, schedule.name, moment, origin, RunStatus.WAITING, node_id=node_id, args=args)
-    error = "an earlier run was going on" if busy else f"{waiting} earlier ticks were waiting"
-    return runs.insert_run(connection, schedule.name, moment, origin, status, node_id=node_id, args=args, error=error)
+    values: dict[str, Any] = {"node_id": node_id, "args": args}
+    if status is RunStatus.SKIPPED:
+        values["error"] = "an earlier run was going on" if busy else f"{waiting} earlier ticks were waiting"
+    else:
+        status = RunStatus.WAITING  # an agent takes it
+    return runs.insert_run(connection, schedule.name, moment, origin, status, **values)
 
 
 def skip_tick(connection: Connection, row: ScheduleRow, schedule: Schedule, moment: datetime) -> bool:
@@ -243,10 +247,8 @@ def require_schedule(connection: Connection, name: str) -> None:
 
 def list_schedule_rows(connection: Connection, name: str | None = None) -> list[ScheduleRow]:
     """The rows of a schedule, or of all of them, the cluster's first."""
-    statement = sa.select(*SCHEDULE_COLUMNS).order_by(schedules.c.name, schedules.c.node_id)
-    if name is not None:
-        statement = statement.where(schedules.c.name == name)
-    return [ScheduleRow(**row) for row in connection.execute(statement).mappings()]
+    wanted = sa.true() if name is None else schedules.c.name == name
+    return read_all(connection, ScheduleRow, _ROWS.where(wanted).order_by(schedules.c.name, schedules.c.node_id))
 
 
 def purge_schedules(connection: Connection, age: float) -> int:
@@ -266,12 +268,12 @@ def purge_schedules(connection: Connection, age: float) -> int:
 
 def _locked_rows(connection: Connection, schedule: Schedule, identity: NodeIdentity) -> tuple[ScheduleRow, ScheduleRow]:
     """The cluster's row and the node's, locked in this order, and inserted where they are missing."""
-    rows = []
+    rows: list[ScheduleRow] = []
     for node_id in (CLUSTER_ROW, identity.node_id):
         new = {"name": schedule.name, "node_id": node_id, "type": schedule.type, "definition": "{}", "fingerprint": ""}
         insert_if_absent(connection, schedules, [new], key=("name", "node_id"))
-        row = sa.select(*SCHEDULE_COLUMNS).where(schedules.c.name == schedule.name, schedules.c.node_id == node_id)
-        rows.append(ScheduleRow(**connection.execute(row.with_for_update()).mappings().one()))
+        is_it = schedules.c.name == schedule.name, schedules.c.node_id == node_id
+        rows += read_all(connection, ScheduleRow, _ROWS.where(*is_it).with_for_update())
     return rows[0], rows[1]
 
 
@@ -396,8 +398,7 @@ def insert_schedule(connection: Connection, schedule: Schedule, created_by: str 
 
 def declare_stored_schedule(connection: Connection, schedule: Schedule, identity: NodeIdentity, silence: float) -> bool:
     """As `declare_schedule`, unless it was deleted since it was read; whether it was declared."""
-    stored = sa.select(stored_schedules.c.name).where(stored_schedules.c.name == schedule.name)
-    if connection.execute(stored.with_for_update()).first() is None:
+    if not _is_stored(connection, schedule.name, lock=True):
         return False
     declare_schedule(connection, schedule, identity, silence)
     return True
@@ -446,9 +447,9 @@ def _decode(name: str, definition: str) -> Schedule:
     return msgspec.structs.replace(schedule, name=name)
 
 
-def _is_stored(connection: Connection, name: str) -> bool:
+def _is_stored(connection: Connection, name: str, *, lock: bool = False) -> bool:
     found = sa.select(stored_schedules.c.name).where(stored_schedules.c.name == name)
-    return connection.execute(found).first() is not None
+    return connection.execute(found.with_for_update() if lock else found).first() is not None
 
 
 def _find_holders(connection: Connection, name: str) -> list[str]:

@@ -183,7 +183,6 @@ MAX_AGE: Final = 366 * 86_400.0
 MOST_OF_USER: Final = 100
 """Sessions of one user; the oldest ones end."""
 WINDOW: Final = 900.0
-"""Seconds."""
 MOST_OF_PAIR: Final = 10
 MOST_OF_NAME: Final = 100
 MOST_OF_ADDRESS: Final = 100

@@ -19,7 +19,7 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process import exit_codes
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.runtime.socket_listener import SocketListener, server_tls
-from peerd.shell import ProcessShell, RecyclingCondition, Service, spread_factor
+from peerd.shell import ProcessShell, Service, reasons_to_recycle, spread_factor
 from peerd.web_server.app_state import ACCESS_STATE, RINGS_STATE, RingSubscriptions
 from peerd.web_server.connection_tracker import ConnectionTracker
 from peerd.web_server.http import HttpProtocol
@@ -231,12 +231,12 @@ class WebService(Service):
         Their numbers of requests differ as their ages do, because they share the requests evenly.
         """
         after = self._settings.recycle_after
-        condition = RecyclingCondition(
+        reasons = reasons_to_recycle(
             None if after is None else max(1, round(after * spread_factor())),
             self._settings.recycle_age,
             lambda: self._server.connections.answered,
             lambda answered: f"it has answered {answered} requests (recycle_after)",
         )
-        while True:
-            self._shell.link.request_replacement(await condition.wait())
+        async for reason in reasons:
+            self._shell.link.request_replacement(reason)
             await asyncio.sleep(ASK_AGAIN_AFTER)

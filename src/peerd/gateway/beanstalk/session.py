@@ -32,6 +32,7 @@ from peerd.gateway.session import ClientConnection, MakeReply, Place, Session, U
 from peerd.gateway.tubes import DEFAULT_TUBE
 from peerd.gateway.waiting import Reservation, ReserveEnd
 from peerd.store.enqueue import Enqueued
+from peerd.store.jobs import statistics
 
 RESERVES: Final = frozenset({"reserve", "reserve-with-timeout"})
 """Commands that may follow a reserve before it is answered."""
@@ -285,7 +286,7 @@ def ignore(session: BeanstalkSession, tube: str) -> None:
 def peek(session: BeanstalkSession, job_id: int) -> None:
     """Return a job by its id, without reserving it."""
     if is_possible(session, job_id):
-        session.query(session.reply_later(reply_to_peek), jobs.peek, job_id)
+        session.query(session.reply_later(reply_to_peek), statistics.peek, job_id)
 
 
 def peek_in_tube(find: Callable[..., tuple[int, bytes] | None], session: BeanstalkSession) -> None:
@@ -307,7 +308,7 @@ def kick_job(session: BeanstalkSession, job_id: int) -> None:
 def stats_job(session: BeanstalkSession, job_id: int) -> None:
     """Return the statistics of a job."""
     if is_possible(session, job_id):
-        session.query(session.reply_later(reply_to_stats_job), jobs.job_statistics, job_id)
+        session.query(session.reply_later(reply_to_stats_job), statistics.job_statistics, job_id)
 
 
 def stats_tube(session: BeanstalkSession, tube: str) -> None:
@@ -324,7 +325,7 @@ def stats(session: BeanstalkSession) -> None:
 
 def list_tubes(session: BeanstalkSession) -> None:
     """Return the names of all tubes."""
-    session.query(session.reply_before_others(partial(reply_to_list_tubes, session)), jobs.tubes_with_jobs)
+    session.query(session.reply_before_others(partial(reply_to_list_tubes, session)), statistics.tubes_with_jobs)
 
 
 def list_tube_used(session: BeanstalkSession) -> None:
@@ -381,9 +382,9 @@ HANDLERS: Final[Mapping[str, Callable[..., None]]] = {
     "watch": watch,
     "ignore": ignore,
     "peek": peek,
-    "peek-ready": partial(peek_in_tube, jobs.peek_ready),
-    "peek-delayed": partial(peek_in_tube, jobs.peek_delayed),
-    "peek-buried": partial(peek_in_tube, jobs.peek_buried),
+    "peek-ready": partial(peek_in_tube, statistics.peek_ready),
+    "peek-delayed": partial(peek_in_tube, statistics.peek_delayed),
+    "peek-buried": partial(peek_in_tube, statistics.peek_buried),
     "kick": kick,
     "kick-job": kick_job,
     "stats-job": stats_job,

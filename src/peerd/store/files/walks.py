@@ -88,14 +88,26 @@ def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -
 
 
 def files_on_disk(
-    connection: Connection, disk_id: int, after: int, limit: int, states: Collection[CopyState] = tuple(CopyState)
+    connection: Connection,
+    disk_id: int,
+    after: int,
+    limit: int,
+    states: Collection[CopyState] = tuple(CopyState),
+    *,
+    settled: bool = False,
 ) -> list[int]:
-    """The files with a copy on a disk in one of these states, after a file, in the order of their ids."""
+    """The files with a copy on a disk in one of these states, after a file, in the order of their ids.
+
+    With ``settled`` they are those that have no check.
+    """
     found: list[int] = []
     for state in states:
         of_state = sa.select(file_copies.c.file_id).where(
             file_copies.c.disk_id == disk_id, file_copies.c.state == state.value, file_copies.c.file_id > after
         )
+        if settled:
+            of_state = of_state.outerjoin(file_checks, file_checks.c.file_id == file_copies.c.file_id)
+            of_state = of_state.where(file_checks.c.file_id.is_(None))
         found += connection.execute(of_state.order_by(file_copies.c.file_id).limit(limit)).scalars()
     return sorted(found)[:limit]
 
@@ -216,19 +228,7 @@ def has_moves_underway(connection: Connection, disk_id: int) -> bool:
 
 def files_at_rest(connection: Connection, disk_id: int, after: int, limit: int) -> list[int]:
     """The next files with a stored copy on a disk that are settled, in the order of their ids."""
-    found = (
-        sa.select(file_copies.c.file_id)
-        .outerjoin(file_checks, file_checks.c.file_id == file_copies.c.file_id)
-        .where(
-            file_copies.c.disk_id == disk_id,
-            file_copies.c.state == CopyState.STORED.value,
-            file_copies.c.file_id > after,
-            file_checks.c.file_id.is_(None),
-        )
-        .order_by(file_copies.c.file_id)
-        .limit(limit)
-    )
-    return list(connection.execute(found).scalars())
+    return files_on_disk(connection, disk_id, after, limit, (CopyState.STORED,), settled=True)
 
 
 def hold_for_move(connection: Connection, dangers: Mapping[int, int]) -> None:
