@@ -16,7 +16,7 @@ import pytest
 from blake3 import blake3
 
 from peerd import Client
-from peerd.store.files import upload_lists
+from peerd.store.files import listing
 from peerd.store.schema.tables import disks
 from tests.storage.nodes import StorageCluster
 
@@ -164,8 +164,8 @@ def got(client: Client, path: str = "films/f") -> bytes:
     return target.getvalue()
 
 
-def unfinished(cluster: StorageCluster) -> list[upload_lists.UnfinishedUpload]:
-    return cluster.catalogue.store.read(upload_lists.list_unfinished, None, "", "", 100).uploads
+def unfinished(cluster: StorageCluster) -> list[listing.UnfinishedUpload]:
+    return cluster.catalogue.store.read(listing.list_unfinished, None, "", "", 100).uploads
 
 
 def parts_of(cluster: StorageCluster) -> list[Path]:

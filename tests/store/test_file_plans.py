@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from peerd.domain.files import CopyState, DiskState
 from peerd.storage.checking import check_files, read_disk_view
 from peerd.store.connection.database import Database
-from peerd.store.files import checks, copies, disks, listing, risks, upload_lists, uploads, versions, walks
+from peerd.store.files import checks, copies, disks, listing, risks, uploads, versions, walks
 from peerd.store.files.buckets import Bucket
 from peerd.store.schema.tables import file_checks, file_copies, file_upload_parts, file_uploads, files
 from peerd.store.schema.types import seconds_from_now
@@ -115,8 +115,8 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "copies that are verified": lambda it: it.run(copies.copies_verified, it.disks[1], [it.middle]),
     "copies of a file": lambda it: it.run(copies.list_copies, it.middle),
     "files of all buckets": lambda it: it.run(walks.walk_files, None, it.middle, BATCH),
-    "uploads that are stale": lambda it: it.run(upload_lists.stale_uploads, it.disks, 86_400.0, BATCH),
-    "uploads that were aborted": lambda it: it.run(upload_lists.aborted_uploads, it.disks, BATCH),
+    "uploads that are stale": lambda it: it.run(listing.stale_uploads, it.disks, 86_400.0, BATCH),
+    "uploads that were aborted": lambda it: it.run(listing.aborted_uploads, it.disks, BATCH),
     "uploads of a key": lambda it: it.run(uploads.uploads_of_key, it.bucket, it.key(it.middle)),
     "contents that are known": lambda it: it.run(copies.known_on_disk, it.disks[0], [it.middle]),
     "counts of risks": lambda it: it.run(risks.count_risks, longer_than=900.0),
@@ -125,7 +125,7 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "files at risk": lambda it: it.run(risks.files_at_risk, None, None, BATCH, counted=False),
     "lost files": lambda it: it.run(risks.files_at_risk, "lost", None, BATCH, counted=False),
     "further files at risk": lambda it: it.run(risks.files_at_risk, None, it.first_risk, BATCH, counted=False),
-    "uploads of all buckets": lambda it: it.run(upload_lists.list_unfinished, None, "", "", BATCH),
+    "uploads of all buckets": lambda it: it.run(listing.list_unfinished, None, "", "", BATCH),
 }
 
 

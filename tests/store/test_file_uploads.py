@@ -16,7 +16,7 @@ from peerd.domain.file_errors import (
     UploadGone,
     UploadPositionDiffers,
 )
-from peerd.store.files import buckets, copies, upload_lists, uploads
+from peerd.store.files import buckets, copies, listing, uploads
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import Condition
 from peerd.store.schema.tables import file_completed_uploads, file_uploads
@@ -55,7 +55,7 @@ def test_uploads_are_listed_by_key_and_id_in_pages(catalogue: Catalogue) -> None
         found: list[tuple[str, str]] = []
         after: tuple[str, str | None] | None = ("", None)
         while after is not None:
-            page = catalogue.store.read(upload_lists.list_uploads, bucket, after=after, **how)
+            page = catalogue.store.read(listing.list_uploads, bucket, after=after, **how)
             found += [(one.key, one.id) for one in page.uploads] + [(prefix, "") for prefix in page.prefixes]
             after = page.next_after
         return found
@@ -72,10 +72,10 @@ def test_stale_uploads_are_those_of_the_own_disks_and_of_disks_that_are_no_more(
     own = begin(catalogue, bucket, disk_id=disk)
     _, gone, fresh = (begin_of_s3(catalogue, bucket, "k", one) for one in (other, 9999, disk))
     catalogue.change(file_uploads, file_uploads.c.id != fresh, touched_at=seconds_from_now(-700_000.0))
-    found = catalogue.store.read(upload_lists.stale_uploads, [disk], 604_800.0, 10)
+    found = catalogue.store.read(listing.stale_uploads, [disk], 604_800.0, 10)
     assert {one.id for one in found} == {own, gone}
     catalogue.store.run(uploads.advance_upload, own, 0, 1)
-    found = catalogue.store.read(upload_lists.stale_uploads, [disk], 604_800.0, 10)
+    found = catalogue.store.read(listing.stale_uploads, [disk], 604_800.0, 10)
     assert [one.id for one in found] == [gone]
 
 
@@ -102,7 +102,7 @@ def test_an_upload_advances_part_by_part_and_by_nothing_else(catalogue: Catalogu
     begin(catalogue, bucket, "other", content=9, size=None)
     of_key = store.read(uploads.uploads_of_key, bucket, "key ä")
     assert [(one.id, one.received) for one in of_key] == [(upload_id, 100), (second, 0)]
-    assert [one.id for one in store.read(upload_lists.list_uploads, bucket).uploads] == [of_s3]
+    assert [one.id for one in store.read(listing.list_uploads, bucket).uploads] == [of_s3]
     assert store.read(uploads.find_upload, upload_id) is None
     with pytest.raises(UploadGone):
         store.read(uploads.get_resumable, of_s3)
@@ -123,7 +123,7 @@ def test_an_aborted_upload_is_gone_and_its_bytes_are_still_to_be_removed(
     catalogue.change(file_uploads, file_uploads.c.id == upload_id, disk_id=disk)
     if is_of_s3:
         store.run(uploads.add_part, upload_id, part(1, 5))
-    assert store.read(upload_lists.aborted_uploads, [disk], 10) == []
+    assert store.read(listing.aborted_uploads, [disk], 10) == []
     store.run(uploads.mark_aborted, upload_id)
     attempts: list[Any] = [
         (uploads.mark_aborted, ()),
@@ -135,11 +135,11 @@ def test_an_aborted_upload_is_gone_and_its_bytes_are_still_to_be_removed(
         with pytest.raises(UploadGone):
             store.run(operation, upload_id, *more)
     assert store.read(uploads.find_upload, upload_id) is None
-    assert store.read(upload_lists.find_unfinished, upload_id) is None
-    assert store.read(upload_lists.list_unfinished, None, "", "", 10).uploads == []
+    assert store.read(listing.find_unfinished, upload_id) is None
+    assert store.read(listing.list_unfinished, None, "", "", 10).uploads == []
     assert catalogue.count(file_completed_uploads) == 0
-    assert store.read(upload_lists.aborted_uploads, [disk + 1], 10) == [], "its disk is on another node"
-    assert [one.id for one in store.read(upload_lists.aborted_uploads, [disk], 10)] == [upload_id]
+    assert store.read(listing.aborted_uploads, [disk + 1], 10) == [], "its disk is on another node"
+    assert [one.id for one in store.read(listing.aborted_uploads, [disk], 10)] == [upload_id]
     assert store.run(uploads.end_upload, upload_id) == ([5] if is_of_s3 else [])
     assert catalogue.count(file_uploads) == 0
     attempts = [(uploads.end_upload, ()), (uploads.add_part, (part(1, 8),))]
@@ -179,13 +179,13 @@ def test_all_unfinished_uploads_are_listed_in_pages(catalogue: Catalogue) -> Non
         store.run(uploads.add_part, of_s3, part(number, number, size))
     found, after = [], ""
     while True:
-        page = store.read(upload_lists.list_unfinished, None, "", after, 2)
+        page = store.read(listing.list_unfinished, None, "", after, 2)
         found += page.uploads
         if page.next_after is None:
             break
         after = page.next_after
     assert [one.id for one in found] == sorted([*begun, of_s3])
     assert {one.id: (one.received, one.is_of_s3, one.bucket) for one in found}[of_s3] == (40, True, "music")
-    below = store.read(upload_lists.list_unfinished, bucket, "a/", "", 10)
+    below = store.read(listing.list_unfinished, bucket, "a/", "", 10)
     assert sorted(one.key for one in below.uploads) == ["a/1", "a/2"]
-    assert store.read(upload_lists.find_unfinished, of_s3) == ("music", "s3")
+    assert store.read(listing.find_unfinished, of_s3) == ("music", "s3")

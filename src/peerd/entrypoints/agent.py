@@ -23,7 +23,7 @@ from peerd.runtime.metrics.registry import AttemptStatistics
 from peerd.runtime.observability.error_reporting import ErrorHook
 from peerd.runtime.observability.events import AttemptEnded, ErrorHookFailed
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.schedules.scheduler import SchedulesComponent
+from peerd.schedules.scheduler import Scheduler
 from peerd.shell import ProcessShell
 
 
@@ -36,7 +36,7 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
     if settings.telemetry.metrics:
         events.listen(statistics, (AttemptEnded,))
     registry = ScheduleRegistry(schedules_for_node(settings))
-    schedules = SchedulesComponent(registry, import_object, incarnation=incarnation, silence=silence)
+    schedules = Scheduler(registry, import_object, incarnation=incarnation, silence=silence)
     requests = NodeRequestReceiver(incarnation, send_to_master)
     doorbell = DoorbellSubsystem(
         settings.node, settings.cluster, incarnation, on_request=requests.wake, on_schedules=schedules.notice_stored

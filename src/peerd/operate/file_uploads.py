@@ -14,9 +14,9 @@ from peerd.operate import validation
 from peerd.operate.file_names import key_text
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.audit import upload_state
-from peerd.store.files import upload_lists, uploads
+from peerd.store.files import listing, uploads
 from peerd.store.files.buckets import get_bucket
-from peerd.store.files.upload_lists import UnfinishedUploads
+from peerd.store.files.listing import UnfinishedUploads
 
 MAX_PAGE: Final = 1000
 
@@ -68,11 +68,11 @@ class FileUploadOperations(OperationGroup[Mode]):
 
 def _list(connection: Connection, name: str | None, prefix: str, after: str, limit: int) -> UnfinishedUploads:
     bucket = None if name is None else get_bucket(connection, name)
-    return upload_lists.list_unfinished(connection, bucket, prefix, after, limit)
+    return listing.list_unfinished(connection, bucket, prefix, after, limit)
 
 
 def _abort(connection: Connection, actor: Actor, upload_id: str) -> None:
-    found = upload_lists.find_unfinished(connection, upload_id)
+    found = listing.find_unfinished(connection, upload_id)
     if found is None or not actor.covers_files(*found):
         raise UploadGone(upload_id)
     uploads.mark_aborted(connection, upload_id)

@@ -17,6 +17,7 @@ from peerd.domain.pacing import Backoff
 from peerd.domain.schedule import CLUSTER, FireTick, MissTick, RunStatus, Schedule, WaitForTick, decide_tick
 from peerd.runtime.observability.events import EventBus, ScheduleFailed
 from peerd.runtime.observability.log_messages import schedule_ticked
+from peerd.runtime.process.process_context import ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
@@ -53,45 +54,50 @@ class ComponentStarter(Protocol):
     async def stop(self, names: Iterable[str], within: float) -> None: ...
 
 
-class SchedulesComponent:
-    """The schedules of a node, as a component of its agent.
+class Scheduler:
+    """The schedules of a node, as a component of its agent: fires their ticks, and has their runs dispatched.
 
     ``find`` returns the object of ``module:name``. Without a heartbeat for ``silence`` seconds another node counts as
     gone.
     """
 
     def __init__(
-        self,
-        registry: ScheduleRegistry,
-        find: Callable[[str], object],
-        *,
-        incarnation: str,
-        silence: float,
+        self, registry: ScheduleRegistry, find: Callable[[str], object], *, incarnation: str, silence: float
     ) -> None:
         self._registry = registry
         self._find = find
         self._incarnation = incarnation
         self._silence = silence
+        self._components: ComponentStarter | None = None
         self._ready = asyncio.Event()
-        self._scheduler: Scheduler | None = None
+        self._declared: dict[str, str] = {}
+        self._process_deaths: list[tuple[int, str]] = []
         self._stored_state: StoredSchedulesState | None = None
+        self._must_read_stored = True
+        self._stored_errors: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
+        """Of each schedule that fails, since its last success."""
+        self._stored_created: dict[str, datetime] = {}
+        self._wake_event = asyncio.Event()
 
     async def start(self, shell: ProcessShell, components: ComponentStarter) -> None:
         """Start; ticks are fired when the node is ready."""
         self._components = components
-        registry, events = self._registry, shell.events
-        threads = DatabaseThreads(shell.database, threads=2)
-        identity = NodeIdentity(shell.node.id, self._incarnation)
-        dispatcher = RunDispatcher(registry, shell.process, threads, identity, events)
-        custom = CustomTriggers(self._find, threads, identity, events)
-        scheduler = Scheduler(registry, dispatcher, custom, threads, identity, silence=self._silence, events=events)
-        self._scheduler = scheduler
+        self.attach(shell.process, DatabaseThreads(shell.database, threads=2), shell.node.id, shell.events)
 
         async def run() -> None:
             await self._ready.wait()
-            await scheduler.run()
+            await self.run()
 
         components.start(COMPONENT, run)
+
+    def attach(self, process: ProcessContext, threads: DatabaseThreads, node_id: int, events: EventBus) -> None:
+        """Work with this process of the agent, and for this node."""
+        self._threads, self._events = threads, events
+        self._identity = NodeIdentity(node_id, self._incarnation)
+        self._dispatcher = RunDispatcher(self._registry, process, threads, self._identity, events)
+        self._custom = CustomTriggers(self._find, threads, self._identity, events)
+        self._registry.on_change = self._dispatcher.wake = self._custom.wake = self._wake_event.set
 
     def notice_stored(self, state: StoredSchedulesState | None) -> None:
         """Read the schedules that are in the database, if they have changed.
@@ -101,67 +107,34 @@ class SchedulesComponent:
         """
         if state is None or state != self._stored_state:
             self._stored_state = state
-            if self._scheduler is not None:
-                self._scheduler.reread_stored()
+            self.reread_stored()
+
+    def reread_stored(self) -> None:
+        """Schedules that are in the database have changed, or may have."""
+        self._must_read_stored = True
+        self._wake_event.set()
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """A message of the master: the node is ready, or a process has died."""
         match message.get("type"):
             case "ready":
                 self._ready.set()
-            case "death" if self._scheduler is not None:
-                self._scheduler.on_process_death(int(message["pid"]), str(message["cause"]["text"]))
-
-    async def stop(self, grace: float) -> None:
-        """Stop polling, and record the ends that are known."""
-        if self._scheduler is None:
-            return
-        await self._components.stop([COMPONENT], within=STOP_TIMEOUT)
-        with suppress(TimeoutError, DatabaseUnavailable):  # runs that stay open are found lost by other nodes
-            async with asyncio.timeout(STOP_TIMEOUT):
-                await self._scheduler.record_process_deaths()
-
-
-class Scheduler:
-    """Fires the ticks of one node's schedules."""
-
-    def __init__(
-        self,
-        registry: ScheduleRegistry,
-        dispatcher: RunDispatcher,
-        custom: CustomTriggers,
-        threads: DatabaseThreads,
-        identity: NodeIdentity,
-        *,
-        silence: float,
-        events: EventBus,
-    ) -> None:
-        self._registry = registry
-        self._dispatcher = dispatcher
-        self._custom = custom
-        self._threads = threads
-        self._identity = identity
-        self._silence = silence
-        self._events = events
-        self._declared: dict[str, str] = {}
-        self._process_deaths: list[tuple[int, str]] = []
-        self._must_read_stored = True
-        self._stored_errors: dict[str, str] = {}
-        self._errors: dict[str, str] = {}
-        """Of each schedule that fails, since its last success."""
-        self._stored_created: dict[str, datetime] = {}
-        self._wake_event = asyncio.Event()
-        registry.on_change = dispatcher.wake = custom.wake = self._wake_event.set
+            case "death":
+                self.on_process_death(int(message["pid"]), str(message["cause"]["text"]))
 
     def on_process_death(self, pid: int, cause: str) -> None:
         """A process of the node has died: its runs end."""
         self._process_deaths.append((pid, cause))
         self._wake_event.set()
 
-    def reread_stored(self) -> None:
-        """Schedules that are in the database have changed, or may have."""
-        self._must_read_stored = True
-        self._wake_event.set()
+    async def stop(self, grace: float) -> None:
+        """Stop polling, and record the ends that are known."""
+        if self._components is None:
+            return
+        await self._components.stop([COMPONENT], within=STOP_TIMEOUT)
+        with suppress(TimeoutError, DatabaseUnavailable):  # runs that stay open are found lost by other nodes
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self.record_process_deaths()
 
     async def run(self) -> None:
         """Poll until cancelled."""

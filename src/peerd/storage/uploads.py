@@ -26,7 +26,7 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
 from peerd.storage.s3.errors import S3InvalidPart
 from peerd.store.files.buckets import Bucket
-from peerd.store.files.upload_lists import aborted_uploads, stale_uploads
+from peerd.store.files.listing import aborted_uploads, stale_uploads
 from peerd.store.files.uploads import (
     Upload,
     UploadedPart,

@@ -167,12 +167,6 @@ def _require_another_admin(connection: Connection, user: User) -> None:
         raise LastAdmin(user.name)
 
 
-def _to_user(row: sa.RowMapping) -> User:
-    values = dict(row)
-    values |= {"role": Role(row["role"]), "disabled": bool(row["disabled"]), "has_password": bool(row["has_password"])}
-    return User(**values)
-
-
 # ---------------------------------------------------------------- sessions and login limits
 
 

@@ -13,9 +13,7 @@ import sqlalchemy as sa
 from peerd.domain.schedule import Schedule
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.runtime.process.process_context import ProcessContext
-from peerd.schedules.custom_triggers import CustomTriggers
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.schedules.run_dispatcher import RunDispatcher
 from peerd.schedules.run_executor import ScheduleRunExecutor
 from peerd.schedules.scheduler import Scheduler
 from peerd.store import nodes, schedule_runs, schedules
@@ -72,11 +70,9 @@ class FakeNode:
         self.registry = registry or self.registry
         context = self._join(FakeLink(self, AGENT, "agent", "agent", "agent"))
         self.agent = context
-        dispatch = RunDispatcher(self.registry, context, self.threads, self.identity, self.events)
-        self.custom = CustomTriggers(functions.find, self.threads, self.identity, self.events)
-        self.clock = Scheduler(
-            self.registry, dispatch, self.custom, self.threads, self.identity, silence=SILENCE, events=self.events
-        )
+        self.clock = Scheduler(self.registry, functions.find, incarnation=self.identity.incarnation, silence=SILENCE)
+        self.clock.attach(context, self.threads, self.identity.node_id, self.events)
+        self.custom = self.clock._custom
 
     def add_worker(
         self, kind: str = "w", *, role: str = "worker", runs: bool = True, timeout_grace: float = 30.0

@@ -10,7 +10,7 @@ from peerd.domain.schedule import Schedule
 from peerd.runtime.observability.events import ScheduleFailed, ScheduleRunEnded
 from peerd.schedules import custom_triggers
 from peerd.schedules.registry import ScheduleRegistry
-from peerd.schedules.scheduler import SchedulesComponent
+from peerd.schedules.scheduler import Scheduler
 from peerd.store import nodes
 from peerd.store.schedule_runs import claim_run
 from peerd.store.schedules import list_schedule_rows
@@ -100,9 +100,7 @@ async def test_a_queued_tick_runs_when_the_earlier_run_has_ended(node: Any, gate
 
 async def test_a_node_that_ends_before_its_schedules_have_begun_has_nothing_to_stop(node: Any) -> None:
     fake = node(schedule())
-    component = SchedulesComponent(
-        fake.registry, functions.find, incarnation=fake.identity.incarnation, silence=SILENCE
-    )
+    component = Scheduler(fake.registry, functions.find, incarnation=fake.identity.incarnation, silence=SILENCE)
     component.receive({"type": "death", "pid": 1, "cause": {"text": "killed by SIGKILL"}})
     await component.stop(1.0)
     assert fake.emitted == []

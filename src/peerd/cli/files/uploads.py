@@ -15,7 +15,7 @@ from peerd.cli.files.paths import split_path
 from peerd.cli.output.formatting import format_age
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.units import format_size
-from peerd.store.files.upload_lists import UnfinishedUpload
+from peerd.store.files.listing import UnfinishedUpload
 
 app = new_app("List and abort uploads: files of which only a part was put.")
 

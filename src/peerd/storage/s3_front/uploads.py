@@ -48,8 +48,7 @@ from peerd.storage.s3_front.stored_objects import (
 from peerd.storage.uploads import NewPart
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.disks import DiskRow, get_disk
-from peerd.store.files.listing import find_with_sources
-from peerd.store.files.upload_lists import list_uploads
+from peerd.store.files.listing import find_with_sources, list_uploads
 from peerd.store.files.uploads import (
     CompletedUpload,
     NewUpload,

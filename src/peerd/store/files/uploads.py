@@ -2,7 +2,7 @@
 
 The parts of an upload of S3 are contents on one disk, each with a row. A resumable upload is one part of a content, to
 whose end each of its parts is appended: its row says how many bytes are durable, and a part is accepted when it begins
-there. `peerd.store.files.upload_lists` lists both.
+there. `peerd.store.files.listing` lists both.
 
 Rows of an upload are deleted in one transaction, by one request: that which completes it, or that which aborts it. A
 resumable upload that is aborted keeps its row until a node has removed its bytes; for all else it is gone.
