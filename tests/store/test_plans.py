@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
+from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
@@ -20,7 +21,6 @@ from peerd.store.jobs.holding import Release, delete_held, release
 from peerd.store.jobs.reserving import reserve
 from peerd.store.nodes import count_running
 from peerd.store.outcomes import ClaimId
-from peerd.store.queue_depths import sample_depths, write_depths
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements import new_token

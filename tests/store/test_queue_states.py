@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from peerd.store.queue_states import LateQueue, find_late_queues, sample_depths
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.store import queues
 from peerd.store.jobs.statistics import count_unfinished_up_to
-from peerd.store.queue_depths import LateQueue, find_late_queues, sample_depths
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import counts
 from tests.store.world import World, at_once

@@ -63,19 +63,24 @@ def is_full_batch(rows: int, limit: int, _: float) -> ChoreBatch:
 
 
 class Chore(msgspec.Struct, frozen=True):
-    """A chore: its name, its operation and the arguments of it, when it is due, and the least time between two runs."""
+    """A chore: its name, its operation and the arguments of it, when it is due, and the least time between two runs.
+
+    Attributes:
+        run: a function over a connection and the arguments.
+        periods: between two runs, in units of ``[manager] every``.
+        record: called with the result of ``run``, when that is committed, the most rows of a batch, and how long it
+            took.
+        only_on_first: whether the first of the active nodes runs it for all. It is safe on several at once
+            nevertheless.
+    """
 
     name: str
     run: Callable[..., Any]
-    """A function over a connection and the arguments."""
     arguments: Callable[[ManagerSettings], tuple[Any, ...]] = lambda s: (s.batch,)
     due: ChoreDue = lambda due, _: due.now
     periods: int = 1
-    """Between two runs, in units of ``[manager] every``."""
     record: Callable[[Any, int, float], ChoreBatch] = is_full_batch
-    """Called with the result of ``run``, when that is committed, the most rows of a batch, and how long it took."""
     only_on_first: bool = False
-    """Whether the first of the active nodes runs it for all. It is safe on several at once nevertheless."""
 
 
 def apply_pinned_policy(connection: Connection, settings: ManagerSettings) -> int:
@@ -261,9 +266,7 @@ def events_of_chunk(result: ChunkResult) -> list[Event]:
 
 
 RESTART_AFTER: Final = 86_400.0
-"""Seconds between two walks from the beginning."""
-SERIES_RESTART_AFTER: Final = 86_400.0
-"""Seconds between two passes from the oldest row."""
+"""Seconds between two walks from the beginning, or passes from the oldest row."""
 BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
 """Before every row."""
 
@@ -355,7 +358,7 @@ class SeriesWalk:
 
     def run(self, connection: Connection) -> RollupStep:
         """Do the next span."""
-        if self._place is None and self._clock() - self._began_at >= SERIES_RESTART_AFTER:
+        if self._place is None and self._clock() - self._began_at >= RESTART_AFTER:
             self._began_at, self._done_until = self._clock(), BEGINNING
         since = self._done_until - timedelta(seconds=self._step) if self._place is None else self._place
         return self._roll_up(connection, self._step, since, self._kept)

@@ -39,7 +39,7 @@ from peerd.store.alerts import OpenCondition, open_conditions
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.due import DueMaintenance
 from peerd.store.files.disks import count_copies, write_counts
-from peerd.store.queue_depths import (
+from peerd.store.queue_states import (
     LateQueue,
     QueueDepth,
     find_late_queues,

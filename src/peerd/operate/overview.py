@@ -21,7 +21,7 @@ from peerd.operate.diagnostics.verdict import ClusterState, examine_state
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures
 from peerd.store.attempt_series import sum_tiles
 from peerd.store.nodes import Node, count_slots, list_nodes
-from peerd.store.queue_depths import ALL_QUEUES, DepthPoint, latest_depths
+from peerd.store.queue_states import ALL_QUEUES, DepthPoint, latest_depths
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import now
 from peerd.store.time_series import MINUTE, tiles

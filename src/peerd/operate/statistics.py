@@ -32,7 +32,7 @@ from peerd.store.attempt_series import (
     sum_tiles,
 )
 from peerd.store.nodes import get_node_id
-from peerd.store.queue_depths import ALL_QUEUES, DepthPoint, latest_counts, list_depths
+from peerd.store.queue_states import ALL_QUEUES, DepthPoint, latest_counts, list_depths
 from peerd.store.schema.tables import nodes
 from peerd.store.schema.types import now
 from peerd.store.tasks.counts import TaskCounts

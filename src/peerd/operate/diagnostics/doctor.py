@@ -8,7 +8,7 @@ from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics import examine_database
 from peerd.operate.diagnostics.finding import Finding
 from peerd.operate.overview import read_overview
-from peerd.store.queue_depths import depth_points, sample_depths
+from peerd.store.queue_states import depth_points, sample_depths
 
 
 def examine(connection: Connection, max_update: float, masker: Masker | None) -> list[Finding]:

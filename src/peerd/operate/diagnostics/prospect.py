@@ -15,7 +15,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import Masker
 from peerd.operate.diagnostics.finding import Finding, Level, mask_findings
 from peerd.operate.diagnostics.waiting import format_roughly, later_tasks, unknown_handlers, why_tasks_wait
-from peerd.store.queue_depths import ALL_QUEUES, DepthPoint, list_pending
+from peerd.store.queue_states import ALL_QUEUES, DepthPoint, list_pending
 from peerd.store.schema.types import now
 
 WINDOW: Final = 600.0

@@ -32,14 +32,16 @@ DANGER_OF_TOMBSTONE: Final = 9
 
 
 class FileToCheck(msgspec.Struct, frozen=True):
-    """A file whose check is due, and what a decision has to know."""
+    """A file whose check is due, and what a decision has to know.
+
+    ``is_abandoned``: whether it was staged long ago, so its put has ended without an answer.
+    """
 
     id: int
     needs: FileNeeds
     state: FileState
     tries: int
     is_abandoned: bool
-    """Whether it was staged long ago: its put has ended without an answer."""
 
 
 class CopyRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from peerd.operate.figures import AttemptFigures, SeriesPoint
-from peerd.store.queue_depths import DepthPoint
+from peerd.store.queue_states import DepthPoint
 from peerd.store.time_series import step_for
 from peerd.web.pages import formats
 from peerd.web.pages.charts.lines import Line, LineChart

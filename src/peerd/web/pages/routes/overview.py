@@ -13,7 +13,7 @@ from peerd.domain.lifecycle import Status
 from peerd.operate.client import AioClient
 from peerd.operate.diagnostics.prospect import Prospect
 from peerd.operate.figures import Overview, SeriesPoint
-from peerd.store.queue_depths import DepthPoint
+from peerd.store.queue_states import DepthPoint
 from peerd.store.time_series import SAMPLE
 from peerd.web.pages.charts.lines import LineChart
 from peerd.web.pages.charts.series import TimeAxis, chart_of_depths, charts_of_attempts
