@@ -20,7 +20,7 @@ from peerd.domain.errors import DatabaseRefused, DatabaseUnavailable, Unsupporte
 from peerd.domain.task import NewTask
 from peerd.store import enqueue
 from peerd.store.connection.database import Database
-from peerd.store.schema.migrate import current_revision, migrate
+from peerd.store.schema.migrate import find_schema_version, migrate
 from tests.store.world import World, at_once
 from tests.support.server_kinds import ON_SERVERS
 from tests.support.servers import as_admin
@@ -103,7 +103,7 @@ def test_a_wrong_database_user_or_password_is_refused_with_the_remedy(
     for wrong, remedy in refused:
         url = world.store.url.set(**wrong).render_as_string(hide_password=False)
         with pytest.raises(DatabaseRefused, match=remedy) as caught:
-            current_revision(opened(url))
+            find_schema_version(opened(url))
         assert "secret" not in str(caught.value)
 
 
@@ -147,10 +147,10 @@ def test_a_sqlite_file_that_cannot_be_opened_is_refused_with_the_remedy(
     tmp_path: Path, opened: Callable[..., Database]
 ) -> None:
     with pytest.raises(DatabaseRefused, match="folder must be there"):
-        current_revision(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
+        find_schema_version(opened(f"sqlite:///{tmp_path}/nowhere/peerd.sqlite"))
     (tmp_path / "poem.txt").write_text("no database " * 1000)
     with pytest.raises(DatabaseRefused, match="something else"):
-        current_revision(opened(f"sqlite:///{tmp_path}/poem.txt"))
+        find_schema_version(opened(f"sqlite:///{tmp_path}/poem.txt"))
 
 
 def test_an_unknown_database_is_named_with_the_known_ones_and_a_password_is_not_shown() -> None:

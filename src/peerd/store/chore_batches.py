@@ -25,6 +25,7 @@ from peerd.domain.outcome import TaskTransition
 from peerd.store.outcomes import record_attempts
 from peerd.store.schema.tables import nodes, processes, tasks, unique_keys
 from peerd.store.schema.types import now, seconds_from_now
+from peerd.store.statements import delete_oldest
 from peerd.store.take.eligibility import quarantined_lane
 from peerd.store.tasks.actions import delete_rows
 from peerd.store.tasks.conditions import (
@@ -93,24 +94,13 @@ def purge(connection: Connection, status: Status, age: float, limit: int = BATCH
 
 def purge_keys(connection: Connection, limit: int = BATCH) -> int:
     """Delete unique keys whose period is over."""
-    over = sa.and_(unique_keys.c.expires_at.is_not(None), unique_keys.c.expires_at <= now())
-    expired = sa.select(unique_keys.c.queue, unique_keys.c.unique_key).where(over)
-    expired = expired.order_by(unique_keys.c.expires_at).limit(limit).with_for_update(skip_locked=True)
-    deleted = 0
-    for queue, key in sorted(connection.execute(expired).all()):
-        mine = sa.and_(unique_keys.c.queue == queue, unique_keys.c.unique_key == key)
-        deleted += connection.execute(sa.delete(unique_keys).where(mine, over)).rowcount
-    return deleted
+    return delete_oldest(connection, unique_keys, unique_keys.c.expires_at, now(), limit)
 
 
 def purge_processes(connection: Connection, age: float, limit: int = BATCH) -> int:
     """Delete the records of processes that ended, or fell silent, more than ``age`` seconds ago."""
-    old = sa.func.coalesce(processes.c.ended_at, processes.c.checked_at) <= seconds_from_now(-age)
-    found = sa.select(processes.c.id).where(old).order_by(processes.c.id).limit(limit)
-    ids = connection.execute(found.with_for_update(skip_locked=True)).scalars().all()
-    if not ids:
-        return 0
-    return connection.execute(sa.delete(processes).where(processes.c.id.in_(sorted(ids)), old)).rowcount
+    last_seen = sa.func.coalesce(processes.c.ended_at, processes.c.checked_at)
+    return delete_oldest(connection, processes, last_seen, seconds_from_now(-age), limit)
 
 
 def free_pinned(connection: Connection, after: float, limit: int = BATCH) -> int:

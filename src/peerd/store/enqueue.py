@@ -23,7 +23,7 @@ from peerd.store import unique_keys
 from peerd.store.insert import insert_many, insert_one
 from peerd.store.schema.tables import idempotency_keys, nodes
 from peerd.store.schema.types import MYSQL, seconds_from_now
-from peerd.store.statements import DriverConnection, insert_if_absent, new_token
+from peerd.store.statements import DriverConnection, delete_oldest, insert_if_absent, new_token
 from peerd.store.tasks.rows import batches
 
 ROWS_IN_AN_INSERT: Final = 1000
@@ -97,8 +97,7 @@ def _group_by_shape(new: Sequence[NewTask]) -> Iterable[Sequence[int]]:
     groups: dict[tuple[bool, ...], list[int]] = defaultdict(list)
     for index, task in enumerate(new):
         if task.unique_key is None:
-            times = (task.start_at, task.start_in, task.finish_at, task.finish_in) if task.has_times else ()
-            groups[tuple(time is not None for time in times)].append(index)
+            groups[_given_times(task) if task.has_times else ()].append(index)
     return groups.values()
 
 
@@ -180,10 +179,7 @@ def enqueue_once(connection: Connection, key: str, new: Sequence[NewTask], *, ow
 
 def purge_idempotency_keys(connection: Connection, limit: int) -> int:
     """Delete keys that are older than a day."""
-    old = idempotency_keys.c.created_at <= seconds_from_now(-KEEP)
-    first = sa.select(idempotency_keys.c.id).where(old).order_by(idempotency_keys.c.created_at).limit(limit)
-    ids = sorted(connection.execute(first.with_for_update(skip_locked=True)).scalars())
-    return connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.id.in_(ids))).rowcount if ids else 0
+    return delete_oldest(connection, idempotency_keys, idempotency_keys.c.created_at, seconds_from_now(-KEEP), limit)
 
 
 def _digest(value: object) -> str:

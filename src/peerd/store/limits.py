@@ -22,7 +22,7 @@ from peerd.domain.limit import WHOLE_QUEUE, Limit, parse_limit_columns
 from peerd.domain.task import EACH_KEY, SPAN_LIMIT
 from peerd.store.schema.tables import limit_starts, limits, tasks
 from peerd.store.schema.types import now, seconds_from_now
-from peerd.store.statements import insert_if_absent
+from peerd.store.statements import delete_oldest, insert_if_absent
 from peerd.store.tasks.conditions import by_index, is_working
 from peerd.store.tasks.rows import BATCH
 
@@ -111,19 +111,7 @@ def list_limits(connection: Connection, queue: str | None = None) -> list[LimitS
 
 def purge_limit_starts(connection: Connection, limit: int = BATCH) -> int:
     """Delete starts that no rate counts any longer."""
-    over = sa.and_(limit_starts.c.counts_until.is_not(None), limit_starts.c.counts_until <= now())
-    key = (limit_starts.c.queue, limit_starts.c.limit_key, limit_starts.c.turn)
-    oldest = sa.select(*key).where(over).order_by(limit_starts.c.counts_until).limit(limit)
-    found = connection.execute(oldest.with_for_update(skip_locked=True)).all()
-    turns: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for queue, limit_key, turn in found:
-        turns[queue, limit_key].append(turn)
-    deleted = 0
-    for (queue, limit_key), mine in sorted(turns.items()):
-        one = (limit_starts.c.queue == queue, limit_starts.c.limit_key == limit_key)
-        statement = sa.delete(limit_starts).where(*one, limit_starts.c.turn.in_(sorted(mine)), over)
-        deleted += connection.execute(statement).rowcount
-    return deleted
+    return delete_oldest(connection, limit_starts, limit_starts.c.counts_until, now(), limit)
 
 
 def _is_limit(queue: str, key: str) -> tuple[sa.ColumnElement[bool], ...]:

@@ -13,16 +13,19 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, CursorResult, Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import expression
 
-from peerd.store.schema.types import MYSQL, ByDatabase
-
+Value = TypeVar("Value")
 NAMED_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s")
 
 
@@ -163,6 +166,29 @@ def _positional(statement: CompiledStatement, dialect: Dialect) -> tuple[str, Se
 # ---------------------------------------------------------------- parts of statements
 
 
+class ByDatabase(expression.FunctionElement[Value]):
+    """An expression that each database has in words of its own, with ``{0}`` for the first argument, and so on."""
+
+    postgresql: ClassVar[str]
+    sqlite: ClassVar[str]
+    mysql: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.inherit_cache = True
+
+
+@compiles(ByDatabase)
+def _by_database(element: ByDatabase[Any], compiler: Any, **options: Any) -> str:
+    arguments, words = list(element.clauses), getattr(element, compiler.dialect.name, element.mysql)
+    # Only what the words name is processed: each parameter that is processed must be given.
+    return re.sub(
+        r"\{(\d)\}",
+        lambda place: str(compiler.process(arguments[int(place[1])], **options)),
+        compiler.escape_literal_column(words),
+    )
+
+
 class _ids(ByDatabase[Any]):  # noqa: N801 - it reads as an operand
     """The list of numbers that is given as a parameter."""
 
@@ -201,6 +227,26 @@ def list_parameter(dialect: Dialect, values: Sequence[int] | Sequence[str]) -> A
     return json.dumps(values) if dialect.name == "sqlite" else list(values)
 
 
+MIN_TIMESTAMP: Final = datetime.min.replace(tzinfo=UTC)
+"""Stands for a database's timestamp before the range of datetime; the next one for those after it."""
+MAX_TIMESTAMP: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@lru_cache(maxsize=1024)  # rows that are written together share their timestamps
+def parse_timestamp(text: str) -> datetime:
+    """A timestamp in UTC from text. Year 0 and MySQL's day 0, which datetime has not, are `MIN_TIMESTAMP`.
+
+    >>> parse_timestamp("2026-01-01 12:00:00.5").isoformat(), parse_timestamp("0000-00-00 00:00:00") == MIN_TIMESTAMP
+    ('2026-01-01T12:00:00.500000+00:00', True)
+    """
+    try:
+        return datetime.fromisoformat(text + "+00:00")
+    except ValueError:
+        if text.startswith("0000-"):
+            return MIN_TIMESTAMP
+        raise
+
+
 def new_token() -> int:
     """A token unlike any other in flight."""
     return random.SystemRandom().getrandbits(62) + 1
@@ -217,7 +263,7 @@ def insert_if_absent(
     """Insert rows, except those whose key is there already; such a row is locked and stays as it is."""
     insert = _insert(table, connection.dialect.name).values([dict(row) for row in rows])
     unchanged = {key[0]: table.c[key[0]]}
-    if connection.dialect.name in MYSQL:
+    if hasattr(insert, "on_duplicate_key_update"):
         connection.execute(insert.on_duplicate_key_update(unchanged))
     else:
         connection.execute(insert.on_conflict_do_update(index_elements=key, set_=unchanged))
@@ -226,8 +272,29 @@ def insert_if_absent(
 def insert_new(table: sa.Table, dialect: str) -> Any:
     """An insert that leaves out rows whose key is there already; the ``rowcount`` of its result counts the others."""
     insert = _insert(table, dialect)
-    new = insert.prefix_with("IGNORE") if dialect in MYSQL else insert.on_conflict_do_nothing()
+    new = insert.on_conflict_do_nothing() if hasattr(insert, "on_conflict_do_nothing") else insert.prefix_with("IGNORE")
     return new.inline().execution_options(preserve_rowcount=True)
+
+
+def delete_oldest(
+    connection: Connection, table: sa.Table, time: sa.ColumnElement[Any], until: sa.ColumnElement[Any], limit: int
+) -> int:
+    """Delete the rows whose time has come, the longest ago first; how many, ``limit`` at the most.
+
+    Rows that another session has locked are left for the next time.
+    """
+    is_over = sa.and_(time.is_not(None), time <= until)
+    *prefix, last = table.primary_key
+    found = sa.select(*prefix, last).where(is_over).order_by(time).limit(limit).with_for_update(skip_locked=True)
+    alike: dict[tuple[Any, ...], list[Any]] = defaultdict(list)
+    for *of_prefix, value in connection.execute(found).all():
+        alike[tuple(of_prefix)].append(value)
+    deleted = 0
+    for values, lasts in sorted(alike.items()):
+        is_one = (column == value for column, value in zip(prefix, values, strict=True))
+        statement = sa.delete(table).where(*is_one, last.in_(sorted(lasts)), is_over)
+        deleted += connection.execute(statement).rowcount
+    return deleted
 
 
 def _insert(table: sa.Table, dialect: str) -> Any:

@@ -34,7 +34,8 @@ from peerd.store.connection.pools import (
     check_idle_connections,
     server_engine,
 )
-from peerd.store.schema.types import MYSQL, is_mariadb, parse_timestamp
+from peerd.store.schema.types import MYSQL, is_mariadb
+from peerd.store.statements import parse_timestamp
 
 T = TypeVar("T")
 Host = tuple[str | None, int | None]

@@ -28,7 +28,7 @@ from peerd.store.connection.pools import (
     check_idle_connections,
     server_engine,
 )
-from peerd.store.schema.types import MAX_TIMESTAMP, MIN_TIMESTAMP
+from peerd.store.statements import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 if TYPE_CHECKING:
     import psycopg

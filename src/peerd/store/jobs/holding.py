@@ -23,8 +23,17 @@ from peerd.store import unique_keys
 from peerd.store.jobs.reserving import bounded_ttr
 from peerd.store.outcomes import ClaimId, TaskProgress, apply_verdicts, complete, database_now, is_held, report_progress
 from peerd.store.schema.tables import attempts, tasks
-from peerd.store.schema.types import MYSQL, ByDatabase, now, seconds_from_now
-from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_bind, list_parameter, new_token
+from peerd.store.schema.types import MYSQL, now, seconds_from_now
+from peerd.store.statements import (
+    ByDatabase,
+    CompiledStatement,
+    DriverConnection,
+    id_in_list,
+    list_bind,
+    list_parameter,
+    new_token,
+)
+from peerd.store.take.eligibility import TOKEN_PARAMETER
 from peerd.store.tasks.conditions import by_index, is_working, select_by_id, status_is, update_by_id
 from peerd.store.tasks.rows import (
     BATCH,
@@ -41,7 +50,6 @@ ReleaseCounter = Literal["releases", "timeouts"]
 PROCESS_PARAMETER: Final = sa.bindparam("process", type_=sa.BigInteger())
 ID_PARAMETER: Final = sa.bindparam("id", type_=sa.BigInteger())
 LEASE_PARAMETER: Final = sa.bindparam("of_lease", type_=sa.BigInteger())
-TOKEN_PARAMETER: Final = sa.bindparam("token", type_=sa.BigInteger())
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -105,9 +105,7 @@ class ReservedJob(msgspec.Struct, frozen=True, kw_only=True):
 class ReservationTerms(msgspec.Struct, frozen=True):
     """What a reservation reads and writes; max_attempts stays as the worker that tries the job has written it."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return JOB_COLUMNS
+    columns: ClassVar = JOB_COLUMNS
 
     def values(self, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         ttr = bounded_ttr(sa.func.coalesce(tasks.c.ttr, TTR_PARAMETER))
@@ -312,7 +310,7 @@ def _lock_and_write(
     if event is TaskEvent.CLAIM:
         listed["queues"] = list_parameter(connection.dialect, claimer.queues)
     lockable = _lockable(all_lanes(claimer.node_id), event, with_key=with_key)
-    rows = lockable.run(connection, **claimer.duty_parameters(), **listed, limit=limit or len(ids)).all()
+    rows = lockable.run(connection, **claimer.parameters(), **listed, limit=limit or len(ids)).all()
     _write_reservations(connection, claimer, sorted(row[0] for row in rows), default_ttr)
     return sorted(rows, key=_order_of)
 

@@ -75,16 +75,6 @@ def find_schema_version(database: Database) -> SchemaVersion | None:
     return database.read(find)
 
 
-def current_revision(database: Database) -> str | None:
-    """The revision of a database; None when it has no tables of peerd.
-
-    Raises:
-        DatabaseUnavailable, UnsupportedDatabase: as `find_schema_version`.
-    """
-    found = find_schema_version(database)
-    return None if found is None else found.revision
-
-
 def migrate(database: Database) -> str:
     """Create or change the tables up to `newest`; a database that is at it, or beyond, is not changed.
 

@@ -23,7 +23,7 @@ from peerd.store.schema.types import (
     Instant,
     default_now,
     dialect_only_options,
-    enum_check,
+    enum_column,
     enum_type,
     generated_from_times,
     mysql_generated_column,
@@ -34,23 +34,23 @@ from peerd.store.schema.types import (
     sql_literals,
     time_column,
     time_column_with_default,
-    time_format_checks,
     updated_now,
+    value_checks,
 )
 
 metadata = sa.MetaData(naming_convention={"ck": "%(table_name)s_%(constraint_name)s"})
 """On MySQL the names of CHECKs are unique in a database."""
 
 
-def _table(name: str, *items: sa.schema.SchemaItem, autoincrement: bool = False, **info: Any) -> sa.Table:
-    """A table. ``autoincrement``: SQLite never gives an id again."""
-    if autoincrement:
+def _table(name: str, *items: sa.schema.SchemaItem, **info: Any) -> sa.Table:
+    columns = [item for item in items if isinstance(item, sa.Column)]
+    if any(column.autoincrement is True for column in columns):  # SQLite gives no id again then
         info |= dialect_only_options(["sqlite"], autoincrement=True)
     return sa.Table(
         name,
         metadata,
         *items,
-        *time_format_checks(items),
+        *value_checks(columns),
         info=info,
         mysql_engine="InnoDB",
         mysql_charset="utf8mb4",
@@ -91,7 +91,7 @@ tasks = _table(
     sa.Column("name", name_type(200), nullable=False, server_default=""),
     sa.Column("body", LONG_TEXT),
     sa.Column("body_bytes", BINARY),
-    sa.Column("status", enum_type(Status), nullable=False, server_default=Status.PENDING),
+    enum_column("status", Status, nullable=False, server_default=Status.PENDING),
     sa.Column("priority", sa.BigInteger(), nullable=False, server_default=str(DEFAULT_PRIORITY)),
     sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
     sa.Column("max_attempts", sa.Integer()),
@@ -136,11 +136,9 @@ tasks = _table(
     sa.Column("buried_order", sa.BigInteger()),
     mysql_generated_column("aside_queue", name_type(220), ASIDE_QUEUE),
     sa.Column("bulk_id", sa.BigInteger()),
-    enum_check("status", Status),
     sa.CheckConstraint("length(queue) BETWEEN 1 AND 200", name="queue_length"),
     sa.CheckConstraint(f"priority >= {PRIORITY_RANGE[0]}", name="priority_range"),
     sa.CheckConstraint(LIMIT_KEY_FORMAT, name="limit_key_form"),
-    autoincrement=True,
     **dialect_only_options(["postgresql"], **{"with": {"fillfactor": "80"}}),
 )
 
@@ -192,7 +190,6 @@ attempts = _table(
     sa.Column("traceback", LONG_TEXT),
     sa.Column("cause", short_text(255)),
     sa.UniqueConstraint("task_id", "lease", name="attempts_claim"),
-    autoincrement=True,
 )
 
 nodes = _table(
@@ -210,7 +207,6 @@ nodes = _table(
     time_column_with_default("created_at"),
     sa.Column("revision", name_type(32)),
     sa.UniqueConstraint("name", name="nodes_name"),
-    autoincrement=True,
 )
 
 processes = _table(
@@ -229,7 +225,6 @@ processes = _table(
     sa.Column("handlers", LONG_TEXT),
     sa.Column("slots", sa.Integer()),
     sa.Index("processes_node", "node_id", "ended_at"),
-    autoincrement=True,
 )
 
 queues = _table(
@@ -282,11 +277,10 @@ unique_keys = _table(
     sa.Column("unique_key", name_type(200), primary_key=True),
     sa.Column("task_id", sa.BigInteger()),
     sa.Column("token", sa.BigInteger(), nullable=False),
-    sa.Column("scope", enum_type(SCOPES), nullable=False),
+    enum_column("scope", SCOPES, nullable=False),
     time_column("expires_at"),
     time_column_with_default("created_at"),
     sa.Index("unique_keys_expires", "expires_at"),
-    enum_check("scope", SCOPES),
 )
 
 idempotency_keys = _table(
@@ -339,20 +333,18 @@ schedule_runs = _table(
     sa.Index("schedule_runs_schedule", "schedule", "id"),
     sa.Index("schedule_runs_status", "status", "schedule"),
     sa.Index("schedule_runs_finished", "finished_at"),
-    autoincrement=True,
 )
 
 # A prefix, because an application may have users and sessions of its own in the same database.
 users = _table(
     "peerd_users",
     sa.Column("name", name_type(200), primary_key=True),
-    sa.Column("role", enum_type(Role), nullable=False),
+    enum_column("role", Role, nullable=False),
     sa.Column("password_hash", short_text(255)),
     sa.Column("disabled", sa.Boolean(), nullable=False, server_default=sa.false()),
     time_column("logged_in_at"),
     time_column_with_default("created_at"),
     time_column_with_default("updated_at", updated_now),
-    enum_check("role", Role),
 )
 
 api_tokens = _table(
@@ -369,7 +361,6 @@ api_tokens = _table(
     time_column_with_default("created_at"),
     sa.Column("file_scopes", LONG_TEXT),
     sa.UniqueConstraint("prefix", name="peerd_tokens_prefix"),
-    autoincrement=True,
 )
 
 sessions = _table(
@@ -412,7 +403,6 @@ audit = _table(
     sa.Index("peerd_audit_actor", "actor", "id"),
     sa.Index("peerd_audit_operation", "operation", "id"),
     sa.Index("peerd_audit_target", "target", "id"),
-    autoincrement=True,
 )
 
 node_requests = _table(
@@ -432,7 +422,6 @@ node_requests = _table(
     time_column("finished_at"),
     sa.Index("node_requests_status", "incarnation", "status"),
     sa.Index("node_requests_created", "created_at"),
-    autoincrement=True,
 )
 
 stored_schedules = _table(
@@ -452,7 +441,7 @@ bulk_actions = _table(
     sa.Column("highest_id", sa.BigInteger(), nullable=False),
     time_column_with_default("as_of"),
     sa.Column("most", sa.BigInteger()),
-    sa.Column("state", enum_type(BulkState), nullable=False, server_default=BulkState.COUNTING),
+    enum_column("state", BulkState, nullable=False, server_default=BulkState.COUNTING),
     sa.Column("matched", sa.BigInteger(), nullable=False, server_default="0"),
     sa.Column("at_least", sa.Boolean(), nullable=False, server_default=sa.false()),
     sa.Column("examined", sa.BigInteger(), nullable=False, server_default="0"),
@@ -470,8 +459,6 @@ bulk_actions = _table(
     time_column_with_default("updated_at", updated_now),
     time_column("finished_at"),
     sa.Index("bulk_actions_state", "state", "updated_at"),
-    enum_check("state", BulkState),
-    autoincrement=True,
 )
 
 
@@ -545,7 +532,6 @@ alerts = _table(
     sa.Index("alerts_seen", "last_seen_at"),
     sa.Index("alerts_subject", "kind", "subject", "last_seen_at"),
     sa.Index("alerts_open", "open_key", unique=True),
-    autoincrement=True,
 )
 """``on_until`` is null for incidents and for conditions that have ended, so those that are on are a short range."""
 partial_index("alerts_on", alerts.c.on_until, where="on_until IS NOT NULL")
@@ -576,7 +562,6 @@ file_buckets = _table(
     sa.Column("quota", sa.BigInteger()),
     time_column_with_default("created_at"),
     sa.Index("file_buckets_name", "name", unique=True),
-    autoincrement=True,
 )
 
 file_usage = _table(
@@ -592,8 +577,8 @@ disks = _table(
     "disks",
     sa.Column("id", sa.Integer(), primary_key=True, autoincrement=True),
     sa.Column("identity", name_type(32), nullable=False),
-    sa.Column("kind", enum_type(DiskKind), nullable=False, server_default=DiskKind.FOLDER),
-    sa.Column("state", enum_type(DiskState), nullable=False, server_default=DiskState.ACTIVE),
+    enum_column("kind", DiskKind, nullable=False, server_default=DiskKind.FOLDER),
+    enum_column("state", DiskState, nullable=False, server_default=DiskState.ACTIVE),
     sa.Column("node_id", sa.Integer()),
     sa.Column("path", short_text(4096), nullable=False),
     sa.Column("url", short_text(500)),
@@ -611,21 +596,17 @@ disks = _table(
     sa.Column("scrubbed_to", sa.BigInteger()),
     time_column("scrub_started_at"),
     sa.Column("grace", sa.Double()),
-    enum_check("kind", DiskKind),
-    enum_check("state", DiskState),
     sa.Index("disks_identity", "identity", unique=True),
-    autoincrement=True,
 )
 
 disk_counts = _table(
     "disk_counts",
     sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("state", enum_type(CopyState), primary_key=True),
+    enum_column("state", CopyState, primary_key=True),
     sa.Column("copies", sa.BigInteger(), nullable=False),
     sa.Column("bytes", sa.BigInteger(), nullable=False),
     sa.Column("examined", sa.BigInteger(), nullable=False),
     time_column_with_default("counted_at"),
-    enum_check("state", CopyState),
 )
 """The copies of each disk by state, as one manager counts them now and then for all that show them."""
 
@@ -635,7 +616,7 @@ files = _table(
     sa.Column("bucket_id", sa.Integer(), nullable=False),
     sa.Column("file_key", ByteText(MAX_KEY_BYTES), nullable=False),
     sa.Column("version", sa.BigInteger(), nullable=False, server_default="0"),
-    sa.Column("state", enum_type(FileState), nullable=False),
+    enum_column("state", FileState, nullable=False),
     sa.Column("is_current", sa.SmallInteger()),
     sa.Column("class_name", name_type(63), nullable=False),
     sa.Column("size", sa.BigInteger(), nullable=False),
@@ -647,7 +628,6 @@ files = _table(
     time_column_with_default("created_at"),
     time_column("expires_at"),
     time_column("deleted_at"),
-    enum_check("state", FileState),
     sa.Index("files_current", "bucket_id", "is_current", "file_key", unique=True),
     only_on(MYSQL, sa.Index("files_expiring", "expires_at")),
 )
@@ -666,12 +646,11 @@ file_copies = _table(
     "file_copies",
     sa.Column("file_id", sa.BigInteger(), primary_key=True, autoincrement=False),
     sa.Column("disk_id", sa.Integer(), primary_key=True, autoincrement=False),
-    sa.Column("state", enum_type(CopyState), nullable=False),
+    enum_column("state", CopyState, nullable=False),
     sa.Column("size", sa.BigInteger(), nullable=False),
     time_column_with_default("created_at"),
     time_column("verified_at"),
     sa.Column("task_id", sa.BigInteger()),
-    enum_check("state", CopyState),
     sa.Index("file_copies_disk", "disk_id", "state", "file_id", "size"),
 )
 
@@ -750,13 +729,12 @@ file_access_keys = _table(
     "file_access_keys",
     sa.Column("id", name_type(20), primary_key=True),
     sa.Column("name", name_type(200), nullable=False),
-    sa.Column("rights", enum_type(FileRights), nullable=False),
+    enum_column("rights", FileRights, nullable=False),
     sa.Column("scopes", LONG_TEXT),
     sa.Column("created_by", name_type(200)),
     time_column_with_default("created_at"),
     time_column("expires_at"),
     time_column("revoked_at"),
     time_column("last_used_at"),
-    enum_check("rights", FileRights),
 )
 """Access keys of S3's clients. The secret of a key is derived from the cluster's secret, and stored nowhere."""

@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import MYSQL
-from peerd.store.statements import CompiledStatement, DriverConnection
+from peerd.store.statements import CompiledStatement, DriverConnection, list_parameter
 from peerd.store.take import on_mysql
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import (
@@ -31,7 +31,6 @@ from peerd.store.take.eligibility import (
     is_open,
     lane_table,
     queue_table,
-    queues_parameter,
 )
 from peerd.store.tasks.conditions import PENDING_WITH_KEY, PENDING_WITHOUT_KEY
 from peerd.store.tasks.rows import batches
@@ -102,8 +101,8 @@ def _read_first_ranks(
     connection: DriverConnection, claimer: Claimer, queues: Sequence[str], lanes: Lanes
 ) -> Iterable[LaneRanks]:
     kind = connection.dialect.name
-    listed = queues_parameter(kind, queues)
-    rows = _first_ranks_statement(kind, lanes).run(connection, **claimer.duty_parameters(), queues=listed).all()
+    listed = list_parameter(connection.dialect, queues)
+    rows = _first_ranks_statement(kind, lanes).run(connection, **claimer.parameters(), queues=listed).all()
     return [LaneRanks(*row) for row in rows]
 
 

@@ -43,8 +43,6 @@ UNUSED_AFTER_TIMEOUT: Final = 60.0
 """Seconds for which a claimer does not try the mutex after a time-out."""
 SKIPS_LOCKED_FOR: Final = 10.0
 """Seconds for which a claimer that has waited for a locked row asks first which rows are locked."""
-MUTEX_PARAMETER: Final = sa.bindparam("mutex", type_=sa.BigInteger())
-"""PostgreSQL's name of a mutex."""
 
 _ACQUIRE_ON_MYSQL: Final = CompiledStatement(
     sa.text(f"SELECT CASE WHEN GET_LOCK(:mutex, 0) THEN 0 WHEN GET_LOCK(:mutex, {ACQUIRE_TIMEOUT}) THEN 1 END")
@@ -76,12 +74,8 @@ class Claimer(msgspec.Struct, frozen=True, kw_only=True):
     attempts_of: Mapping[HandlerKey, int] = msgspec.field(default_factory=dict)
 
     def parameters(self) -> dict[str, Any]:
-        """The parameters of statements that write."""
+        """The parameters of statements that write, and of `peerd.store.take.eligibility.is_on_duty`."""
         return {"node": self.node_id, "incarnation": self.incarnation, "process": self.process_id}
-
-    def duty_parameters(self) -> dict[str, Any]:
-        """The parameters of `peerd.store.take.eligibility.is_on_duty`."""
-        return {"node": self.node_id, "incarnation": self.incarnation}
 
     def max_attempts_defaults(self) -> MaxAttemptsDefaults:
         """The values of max_attempts for rows that have none."""

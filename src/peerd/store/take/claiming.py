@@ -22,7 +22,7 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -34,8 +34,15 @@ from peerd.domain.task import Task
 from peerd.store.connection.database_errors import is_lock_timeout
 from peerd.store.connection.mysql import is_member, wait_for_sync
 from peerd.store.schema.tables import tasks
-from peerd.store.schema.types import MYSQL, now, parse_timestamp
-from peerd.store.statements import CompiledStatement, DriverConnection, id_in_list, list_parameter, queue_in_list
+from peerd.store.schema.types import MYSQL, now
+from peerd.store.statements import (
+    CompiledStatement,
+    DriverConnection,
+    id_in_list,
+    list_parameter,
+    parse_timestamp,
+    queue_in_list,
+)
 from peerd.store.take import on_mysql, on_postgresql, on_sqlite
 from peerd.store.take.claimer import (
     MUTEX_FROM_LIMIT,
@@ -81,11 +88,8 @@ CLAIMED_STATUS: Final = target(TaskEvent.CLAIM)
 class ClaimTerms(msgspec.Struct, frozen=True):
     """What a worker's claim reads and writes; ``defaults`` are those of max_attempts."""
 
+    columns: ClassVar = RETURNED_COLUMNS
     defaults: MaxAttemptsDefaults
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return RETURNED_COLUMNS
 
     def values(self, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         general, by_handler = self.defaults

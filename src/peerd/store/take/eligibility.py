@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import sqlalchemy as sa
 
@@ -54,10 +53,8 @@ class LaneRanks(NamedTuple):
 class Terms(Hashable, Protocol):
     """What differs between the takes of a worker and of a queue client; a statement is made once for each."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Those that are read of a task, as they are after it was taken."""
-        ...
+    columns: ClassVar[tuple[str, ...]]
+    """Those that are read of a task, as they are after it was taken."""
 
     def values(self, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         """The values that are written; ``moment`` is the time of the take."""
@@ -189,7 +186,7 @@ def first_rank(pending: TaskKind, queue: Any, lane: Any) -> sa.Select[Any]:
 
 
 def queue_table(kind: str, name: str = "queue_names") -> sa.Select[Any]:
-    """A select of the queues that the parameter ``queues`` lists, as the column ``queue``.
+    """A select of the queues that the parameter ``queues`` lists (see `list_parameter`), as the column ``queue``.
 
     One text serves any number of them: a client may watch hundreds of tubes, and each client others.
     """
@@ -200,11 +197,6 @@ def queue_table(kind: str, name: str = "queue_names") -> sa.Select[Any]:
     array = sa.cast(sa.bindparam("queues"), sa.ARRAY(sa.Text()))
     unnested = sa.func.unnest(array).table_valued("queue", name=f"{name}_list").render_derived()
     return sa.select(unnested.c.queue)
-
-
-def queues_parameter(kind: str, names: Sequence[str]) -> Any:
-    """The value of the parameter of `queue_table`."""
-    return json.dumps(names) if kind == "sqlite" else list(names)
 
 
 def lane_table(lanes: Lanes) -> sa.Subquery:

@@ -117,7 +117,7 @@ def _read_with_state(
     """The state of these queues, and the rows of the parts, in one statement."""
     if not names:
         return _State(set(), set(), set()), []
-    rows = run_union(connection, [(_STATE, {**claimer.duty_parameters(), "queues": list(names)}), *parts])
+    rows = run_union(connection, [(_STATE, {**claimer.parameters(), "queues": list(names)}), *parts])
     state = _State(*({str(row[1]) for row in rows if row[0] == kind} for kind in _State._fields))
     return state, [row for row in rows if row[0] not in _State._fields]
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from peerd.store.schema.tables import CLAIM_ORDER, tasks
 from peerd.store.schema.types import now
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list
-from peerd.store.take.claimer import MUTEX_PARAMETER, Claimer
+from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import (
     LIMIT_PARAMETER,
     Lanes,
@@ -84,6 +84,7 @@ def _take(terms: Terms, lanes: Lanes, *, beside_limits: bool, with_mutex: bool) 
     update = sa.update(tasks).where(tasks.c.id == chosen.c.id).values(terms.values(sa.select(at).scalar_subquery()))
     written = update.returning(*(tasks.c[name] for name in terms.columns)).cte("written")
     number = sa.select(sa.func.count().label("number")).select_from(candidates).subquery("counted")
-    is_alone: sa.ScalarSelect[Any] = sa.select(sa.func.pg_try_advisory_xact_lock(MUTEX_PARAMETER)).scalar_subquery()
+    mutex = sa.bindparam("mutex", type_=sa.BigInteger())
+    is_alone: sa.ScalarSelect[Any] = sa.select(sa.func.pg_try_advisory_xact_lock(mutex)).scalar_subquery()
     columns = (*written.c, number.c.number, is_alone if with_mutex else sa.true())
     return CompiledStatement(sa.select(*columns).select_from(number.outerjoin(written, sa.true())))

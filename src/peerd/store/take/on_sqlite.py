@@ -62,7 +62,7 @@ def candidates(connection: Connection, claimer: Claimer, lanes: Lanes, limit: in
 
 def parameters(dialect: sa.Dialect, claimer: Claimer, limit: int) -> dict[str, Any]:
     """The parameters of `first_tasks`."""
-    return {**claimer.duty_parameters(), "queues": list_parameter(dialect, claimer.queues), "limit": limit}
+    return {**claimer.parameters(), "queues": list_parameter(dialect, claimer.queues), "limit": limit}
 
 
 @lru_cache(maxsize=16)

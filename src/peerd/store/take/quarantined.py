@@ -41,7 +41,7 @@ def should_empty_for_quarantined(connection: Connection, claimer: Claimer, patie
     for lane, rivals in zip(
         quarantined_lanes(claimer.node_id), (sa.true(), processes.c.node_id == claimer.node_id), strict=True
     ):
-        ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer.duty_parameters()).scalars().all()
+        ids = connection.execute(_quarantined_ids(claimer.queues, lane), claimer.parameters()).scalars().all()
         if ids and _any_overdue(connection, ids, patience):
             before, among = _rank_among_processes(connection, claimer, rivals)
             if 2 * before < among and _any_overdue(connection, ids, patience * 2.0 ** min(before, MAX_DOUBLINGS)):

@@ -73,7 +73,7 @@ def take_turn(
         what was taken, in round-robin order, and `LimitedClaim.again_in`.
     """
     number, last_key = _lock_queue(connection, queue)
-    if not connection.execute(_may_take(queue), claimer.duty_parameters()).scalar():
+    if not connection.execute(_may_take(queue), claimer.parameters()).scalar():
         return [], None
     capacity = LimitCapacity(connection, queue)
     wanted = min(limit, capacity.for_queue())

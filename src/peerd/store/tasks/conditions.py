@@ -15,7 +15,8 @@ from sqlalchemy.sql.visitors import InternalTraversal
 
 from peerd.domain.lifecycle import Status
 from peerd.store.schema.tables import ASIDE, ASIDE_ORDER, CLAIM_ORDER, DUE, KEYED_CLAIM_ORDER, tasks
-from peerd.store.schema.types import MYSQL, ByDatabase
+from peerd.store.schema.types import MYSQL
+from peerd.store.statements import ByDatabase
 
 NO_NAME: Final[sa.ColumnElement[str]] = sa.literal_column("''", sa.Text())
 """Before the name of any queue."""

@@ -31,7 +31,7 @@ from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.log_line import LogCursor, TaskLogLine
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import MYSQL, now, seconds_from_now
-from peerd.store.statements import CompiledStatement, insert_new
+from peerd.store.statements import CompiledStatement, delete_oldest, insert_new
 from peerd.store.tasks.conditions import by_index
 from peerd.store.tasks.rows import BATCH
 
@@ -40,6 +40,7 @@ MAX_DELETED_WITH_TASKS: Final = 5_000
 LATE_LINES: Final = 3.0
 """Seconds after the end of a task for which lines of it may still come."""
 LINE_COLUMNS: Final = tuple(task_logs.c[name] for name in TaskLogLine.__struct_fields__)
+KEY: Final = tuple(task_logs.primary_key)
 PART: Final = 2_000
 """Lines that one statement examines."""
 SEARCH_TIME: Final = 0.1
@@ -107,8 +108,7 @@ def read_lines(
         conditions.append(task_logs.c.level.in_(sorted(levels)))
     if attempt is not None:
         conditions.append(task_logs.c.attempt == attempt)
-    order = (task_logs.c.task_id, task_logs.c.lease, task_logs.c.sequence)
-    found = sa.select(*LINE_COLUMNS).where(*conditions).order_by(*order).limit(limit + 1)
+    found = sa.select(*LINE_COLUMNS).where(*conditions).order_by(*KEY).limit(limit + 1)
     rows = connection.execute(found).mappings().all()
     return [to_line(row) for row in rows[:limit]], len(rows) > limit
 
@@ -121,8 +121,8 @@ def read_last_lines(connection: Connection, task_id: int, limit: int) -> LastLin
     count = connection.execute(sa.select(sa.func.count()).where(is_task)).scalar_one()
     if not count:
         return LastLines([], 0)
-    order = (task_logs.c.task_id.desc(), task_logs.c.lease.desc(), task_logs.c.sequence.desc())
-    rows = connection.execute(sa.select(*LINE_COLUMNS).where(is_task).order_by(*order).limit(limit)).mappings().all()
+    last = sa.select(*LINE_COLUMNS).where(is_task).order_by(*(column.desc() for column in KEY)).limit(limit)
+    rows = connection.execute(last).mappings().all()
     return LastLines([to_line(row) for row in reversed(rows) if row["lease"] == rows[0]["lease"]], count)
 
 
@@ -156,8 +156,7 @@ def deletable_with_lines(
         the ids, and how many lines were deleted.
     """
     is_task = task_logs.c.task_id.in_(sorted(task_ids))
-    key = (task_logs.c.task_id, task_logs.c.lease, task_logs.c.sequence)
-    found = connection.execute(sa.select(task_logs.c.task_id).where(is_task).order_by(*key).limit(most + 1)).scalars()
+    found = connection.execute(sa.select(task_logs.c.task_id).where(is_task).order_by(*KEY).limit(most + 1)).scalars()
     owners = found.all()
     if len(owners) <= most:
         return list(task_ids), 0
@@ -167,8 +166,7 @@ def deletable_with_lines(
 
 def _delete_first_lines(connection: Connection, task_id: int, number: int) -> int:
     is_task = task_logs.c.task_id == task_id
-    order = (task_logs.c.task_id, task_logs.c.lease, task_logs.c.sequence)
-    place = sa.select(task_logs.c.lease, task_logs.c.sequence).where(is_task).order_by(*order).offset(number).limit(1)
+    place = sa.select(task_logs.c.lease, task_logs.c.sequence).where(is_task).order_by(*KEY).offset(number).limit(1)
     end = connection.execute(place).one()
     is_before = sa.or_(
         task_logs.c.lease < end.lease, sa.and_(task_logs.c.lease == end.lease, task_logs.c.sequence < end.sequence)
@@ -178,17 +176,7 @@ def _delete_first_lines(connection: Connection, task_id: int, number: int) -> in
 
 def purge_lines(connection: Connection, age: float, limit: int = BATCH) -> int:
     """Delete lines that were logged more than ``age`` seconds ago, the oldest first."""
-    old = task_logs.c.at <= seconds_from_now(-age)
-    key = (task_logs.c.task_id, task_logs.c.lease, task_logs.c.sequence)
-    oldest = connection.execute(sa.select(*key).where(old).order_by(task_logs.c.at).limit(limit)).all()
-    deleted = 0
-    for task_id, lease in sorted({(row.task_id, row.lease) for row in oldest}):
-        numbers = [row.sequence for row in oldest if (row.task_id, row.lease) == (task_id, lease)]
-        is_claim = (task_logs.c.task_id == task_id, task_logs.c.lease == lease)
-        deleted += connection.execute(
-            sa.delete(task_logs).where(*is_claim, task_logs.c.sequence.in_(numbers), old)
-        ).rowcount
-    return deleted
+    return delete_oldest(connection, task_logs, task_logs.c.at, seconds_from_now(-age), limit)
 
 
 def to_line(row: Mapping[Any, Any]) -> TaskLogLine:
