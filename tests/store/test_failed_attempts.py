@@ -17,7 +17,7 @@ from peerd.operate.task_filter import TaskFilter
 from peerd.store import rescue
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.types import seconds_from_now
-from peerd.store.tasks.failed_attempts import list_failed_attempts
+from peerd.store.tasks.pages import list_failed_attempts
 from tests.store.plans import analyze, problems_of_plans
 from tests.store.world import World
 

@@ -128,7 +128,7 @@ def test_the_transactions_of_a_group_pause_once_in_a_turn(monkeypatch: pytest.Mo
             pass
 
     def hold_at_once() -> None:
-        with writers.hold_at_once():
+        with writers.hold(turn=sqlite.TURN, waits=False):
             pass
 
     monkeypatch.setattr(sqlite, "time", SimpleNamespace(monotonic=lambda: now, sleep=pauses.append))

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.quoting import MASKED, Masker
 from peerd.operate.figures import ErrorGroup, ErrorGroups
-from peerd.store.tasks.failed_attempts import FailedAttempt, list_failed_attempts
+from peerd.store.tasks.pages import FailedAttempt, list_failed_attempts
 
 MOST_TEXT: Final = 200
 """Characters of an error that its pattern is made of."""

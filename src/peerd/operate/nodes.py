@@ -25,7 +25,7 @@ from peerd.store import node_requests, nodes
 from peerd.store.audit import node_state
 from peerd.store.node_requests import NodeRequest
 from peerd.store.nodes import Node, NodeLoad, ProcessRecord, read_loads
-from peerd.store.tasks.failed_attempts import tasks_lost_with_processes
+from peerd.store.tasks.pages import tasks_lost_with_processes
 
 T = TypeVar("T")
 NodeList = list[Node]

@@ -63,11 +63,16 @@ def reacquire_key(connection: Connection, task: Task, token: int) -> None:
     """
     if task.unique_key is None:
         return
-    holder = acquire_key(connection, task.queue, task.unique_key, token, "unfinished")
-    if holder is not None and holder != task.id:
-        raise UniqueKeyTaken(task.id, task.unique_key, holder)
-    if holder is None:
+    if _acquire_for(connection, task, task.unique_key, task.queue, token) is None:
         assign_key(connection, task.queue, task.unique_key, task.id)
+
+
+def _acquire_for(connection: Connection, task: Task, key: str, queue: str, token: int) -> int | None:
+    """`acquire_key` for a task that may have it already; another holder is an error."""
+    holder = acquire_key(connection, queue, key, token, "unfinished")
+    if holder is not None and holder != task.id:
+        raise UniqueKeyTaken(task.id, key, holder)
+    return holder
 
 
 def reacquire_keys(connection: Connection, keyed: Sequence[Task]) -> dict[int, UniqueKeyTaken]:
@@ -127,9 +132,7 @@ def move_key(connection: Connection, task: Task, queue: str) -> None:
         return
     own = sa.and_(*_is_key(task.queue, task.unique_key), unique_keys.c.task_id == task.id)
     row = connection.execute(sa.select(unique_keys.c.scope, unique_keys.c.expires_at).where(own)).first()
-    holder = acquire_key(connection, queue, task.unique_key, new_token(), "unfinished")
-    if holder is not None and holder != task.id:
-        raise UniqueKeyTaken(task.id, task.unique_key, holder)
+    _acquire_for(connection, task, task.unique_key, queue, new_token())
     scope = {} if row is None else {"scope": row.scope, "expires_at": row.expires_at}
     moved = sa.update(unique_keys).where(*_is_key(queue, task.unique_key))
     connection.execute(moved.values(task_id=task.id, **scope))

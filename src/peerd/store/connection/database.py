@@ -162,7 +162,7 @@ class Database:
             DatabaseUnavailable, DatabaseRefused, DatabaseBusy: see `run`.
         """
         if not waits:
-            return self._on_sqlite.run_at_once(operation, *args, durable=durable)
+            return self._on_sqlite.run(operation, *args, durable=durable, turn=TURN, waits=False)
         if self.is_single_writer:
             return self._run_with_retries(partial(self._on_sqlite.run, operation, *args, durable=durable, turn=TURN))
         engine = self.engines.groups if durable else self.engines.undurable_groups

@@ -127,7 +127,7 @@ class SqliteWriterLock:
         self._paused_at = -math.inf
 
     @contextmanager
-    def hold(self, *, turn: float = 0.0) -> Iterator[None]:
+    def hold(self, *, turn: float = 0.0, waits: bool = True) -> Iterator[None]:
         """Hold the lock of this process. When it is not free within `BUSY_TIMEOUT`, SQLite's lock alone decides.
 
         If a writer of another process was met lately, there is a pause after the preceding transaction: without it the
@@ -135,10 +135,16 @@ class SqliteWriterLock:
 
         Args:
             turn: seconds since the last pause in which there is none.
+            waits: whether to wait for the lock, and for the end of a pause.
+
+        Raises:
+            WriterBusy: it was not to be waited.
         """
-        acquired = self._lock.acquire(timeout=BUSY_TIMEOUT)
+        if not waits and (self._must_pause(turn) or not self._lock.acquire(blocking=False)):
+            raise WriterBusy
+        acquired = self._lock.acquire(timeout=BUSY_TIMEOUT) if waits else True
         try:
-            if self._must_pause(turn):
+            if waits and self._must_pause(turn):
                 if time.monotonic() < self._released_at + LOCK_RETRY_PAUSE[1]:
                     time.sleep(random.uniform(*LOCK_RETRY_PAUSE))
                 self._paused_at = time.monotonic()
@@ -147,21 +153,6 @@ class SqliteWriterLock:
             self._released_at = time.monotonic()
             if acquired:
                 self._lock.release()
-
-    @contextmanager
-    def hold_at_once(self) -> Iterator[None]:
-        """Hold the lock of this process without waiting for anything.
-
-        Raises:
-            WriterBusy: it is not free, or a pause is due.
-        """
-        if self._must_pause(TURN) or not self._lock.acquire(blocking=False):
-            raise WriterBusy
-        try:
-            yield
-        finally:
-            self._released_at = time.monotonic()
-            self._lock.release()
 
     def _must_pause(self, turn: float) -> bool:
         now = time.monotonic()
@@ -235,7 +226,14 @@ class SqliteTransactions:
         self.sets_durability = True
         """Without it, commits wait for the disk as the engine's connections have it; `durable` changes nothing."""
 
-    def run(self, operation: Callable[..., T], *args: object, durable: bool = True, turn: float = 0.0) -> T:
+    def run(
+        self,
+        operation: Callable[..., T],
+        *args: object,
+        durable: bool = True,
+        turn: float = 0.0,
+        waits: bool = True,
+    ) -> T:
         """Run an operation in a transaction, and commit it.
 
         Args:
@@ -243,41 +241,26 @@ class SqliteTransactions:
             args: its other arguments.
             durable: without it, a power failure may undo the transaction.
             turn: see `SqliteWriterLock.hold`.
-        """
-        lock = self._lock
-        with lock.hold(turn=turn):
-            return self._run(lambda opened: opened.begin(lock), operation, *args, durable=durable)
-
-    def run_at_once(self, operation: Callable[..., T], *args: object, durable: bool) -> T:
-        """The same without waiting for another writer.
+            waits: see `SqliteWriterLock.hold`.
 
         Raises:
-            WriterBusy: there is one; nothing was done.
+            WriterBusy: there is another writer, and it was not to be waited for; nothing was done.
         """
-        lock = self._lock
-        with lock.hold_at_once():
-            return self._run(lambda opened: opened.begin_at_once(lock), operation, *args, durable=durable)
-
-    @property
-    def _lock(self) -> SqliteWriterLock:
-        return writer_lock_of(self._engine.url.database or "")
-
-    def _run(
-        self, begin: Callable[[_OpenConnection], None], operation: Callable[..., T], *args: object, durable: bool
-    ) -> T:
-        opened = self._take()
-        try:
-            if self.sets_durability:
-                opened.set_durable(durable=durable)
-            begin(opened)
-            result = operation(opened.connection, *args)
-            opened.commit()
-        except BaseException:
-            if opened.roll_back():
-                self._idle.append(opened)
-            raise
-        self._idle.append(opened)
-        return result
+        lock = writer_lock_of(self._engine.url.database or "")
+        with lock.hold(turn=turn, waits=waits):
+            opened = self._idle.pop() if self._idle else _OpenConnection(self._engine.connect())
+            try:
+                if self.sets_durability:
+                    opened.set_durable(durable=durable)
+                opened.begin(lock, waits=waits)
+                result = operation(opened.connection, *args)
+                opened.commit()
+            except BaseException:
+                if opened.roll_back():
+                    self._idle.append(opened)
+                raise
+            self._idle.append(opened)
+            return result
 
     def close(self) -> None:
         """Close the connections that are not in use."""
@@ -287,12 +270,6 @@ class SqliteTransactions:
     def abandon(self) -> None:
         """Forget the connections, in a forked process."""
         self._idle = deque()
-
-    def _take(self) -> _OpenConnection:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return _OpenConnection(self._engine.connect())
 
 
 class _OpenConnection:
@@ -312,10 +289,10 @@ class _OpenConnection:
             self._execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._is_durable = durable
 
-    def begin(self, lock: SqliteWriterLock) -> None:
-        lock.retry(partial(self._execute, "BEGIN IMMEDIATE"))
-
-    def begin_at_once(self, lock: SqliteWriterLock) -> None:
+    def begin(self, lock: SqliteWriterLock, *, waits: bool) -> None:
+        if waits:
+            lock.retry(partial(self._execute, "BEGIN IMMEDIATE"))
+            return
         try:
             self._execute("BEGIN IMMEDIATE")
         except DBAPIError as error:

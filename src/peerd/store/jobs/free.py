@@ -59,7 +59,14 @@ def kick_part(connection: Connection, queue: str, bound: int, statuses: tuple[St
     """As `kick`; a further part of a kick has the statuses of the part before it."""
     if statuses is None:
         statuses = (Status.BURIED,) if _first_ids(connection, queue, (Status.BURIED,), 1) else DELAYED
-    return KickedPart(_kick(connection, queue, statuses, bound), statuses)
+    kicked = 0
+    while kicked < bound:
+        ids = _first_ids(connection, queue, statuses, min(bound - kicked, BATCH))
+        count = update_available(connection, ids, status_is(*statuses), **kicked_values())
+        if not count:
+            break
+        kicked += count
+    return KickedPart(kicked, statuses)
 
 
 def kick_job(connection: Connection, job_id: int) -> str | None:
@@ -91,17 +98,6 @@ def delete_free(connection: Connection, ids: Iterable[int], *, keep: Collection[
         update_tasks(connection, kept, **canceled_values(DELETED_BY_CLIENT))
         deleted |= {task.id: task.queue for task in locked}
     return deleted
-
-
-def _kick(connection: Connection, queue: str, statuses: tuple[Status, ...], bound: int) -> int:
-    kicked = 0
-    while kicked < bound:
-        ids = _first_ids(connection, queue, statuses, min(bound - kicked, BATCH))
-        count = update_available(connection, ids, status_is(*statuses), **kicked_values())
-        if not count:
-            break
-        kicked += count
-    return kicked
 
 
 def _first_ids(connection: Connection, queue: str, statuses: tuple[Status, ...], limit: int) -> list[int]:

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
 
-from peerd.domain.lifecycle import Status, TaskEvent, sources, target
+from peerd.domain.lifecycle import TaskEvent, sources, target
 from peerd.domain.outcome import Failed, transition_after
 from peerd.domain.pacing import exponential_backoff
 from peerd.domain.task import Task, delay_until_start
@@ -121,12 +121,23 @@ def release(connection: Connection, process_id: int, releases: Sequence[Release]
     released: set[ClaimId] = set()
     direct = DriverConnection(connection)
     for (priority, delay, counts), claims in alike.items():
-        shape = ReleaseShape(delay is not None, bool(delay), counts, priority is not None)
         start_in = delay_until_start(delay) if delay else None
         values = {"priority": priority, "delay": delay, "start_in": start_in}
         given = {name: value for name, value in values.items() if value is not None}
         for batch in batches(claims):
-            released |= _write(direct, _release_update(shape, is_one=len(batch) == 1), process_id, batch, given)
+            released |= _write(
+                direct,
+                _release_update(
+                    counts,
+                    has_delay=delay is not None,
+                    is_delayed=bool(delay),
+                    has_priority=priority is not None,
+                    is_one=len(batch) == 1,
+                ),
+                process_id,
+                batch,
+                given,
+            )
     return released
 
 
@@ -168,15 +179,6 @@ def release_all(connection: Connection, node_id: int) -> int:
         update = sa.update(tasks).where(tasks.c.id.in_(sorted(ids)), *of_holder)
         released += connection.execute(update_by_id(update.values(**values_of_release(), updated_at=now()))).rowcount
     return released
-
-
-def target_of_release(*, is_delayed: bool) -> Status:
-    """The status of a job after a release.
-
-    >>> target_of_release(is_delayed=True)
-    <Status.SCHEDULED: 'scheduled'>
-    """
-    return target(TaskEvent.SNOOZE if is_delayed else TaskEvent.RELEASE)
 
 
 # ---------------------------------------------------------------- reports
@@ -237,24 +239,17 @@ def _retry_in(task: Task, retry: float | Literal[False] | None) -> float | None:
 # ---------------------------------------------------------------- statements
 
 
-class ReleaseShape(NamedTuple):
-    """Which values a release has."""
-
-    has_delay: bool
-    is_delayed: bool
-    counts: ReleaseCounter | None
-    has_priority: bool
-
-
 @lru_cache(maxsize=64)
-def _release_update(shape: ReleaseShape, *, is_one: bool) -> CompiledStatement:
-    status = status_literal(target_of_release(is_delayed=shape.is_delayed))
+def _release_update(
+    counts: ReleaseCounter | None, *, has_delay: bool, is_delayed: bool, has_priority: bool, is_one: bool
+) -> CompiledStatement:
+    status = status_literal(target(TaskEvent.SNOOZE if is_delayed else TaskEvent.RELEASE))
     values: dict[str, Any] = {**values_of_release(), "status": status}
-    if shape.is_delayed:
+    if is_delayed:
         values["start_at"] = seconds_from_now(sa.bindparam("start_in", type_=sa.Double()))
-    if shape.has_delay:
+    if has_delay:
         values["delay"] = sa.bindparam("delay", type_=sa.BigInteger())
-    return _held_update(values | _counted(shape.counts) | _priority(shape.has_priority), is_one=is_one)
+    return _held_update(values | _counted(counts) | _priority(has_priority), is_one=is_one)
 
 
 @lru_cache(maxsize=8)

@@ -207,15 +207,18 @@ def _claim_on_mysql(
     A member of a Galera cluster cannot see which rows the other servers are about to write, and learns it at its
     commit: there a claimer takes one of a dozen blocks of the candidates.
     """
+
+    def sample(seen: Sequence[int]) -> Sequence[int]:
+        return seen if len(seen) <= limit else random.sample(seen, limit)
+
     if is_member(connection):
         seen = limit + min((GALERA_BLOCKS - 1) * limit, MAX_CANDIDATES)
         choose = partial(_choose_block, limit=limit)
         ids, written = _claim_chosen(connection, claimer, lanes, token, seen, mutex, choose)
     else:
-        choose = partial(_choose_sample, limit=limit)
         with mutex.acquire(connection, claimer.queues, limit) as is_acquired:
             seen = limit + (SAMPLE_WINDOW if mutex.is_contended and not is_acquired else 0)
-            ids, written = _claim_chosen(connection, claimer, lanes, token, seen, mutex, choose)
+            ids, written = _claim_chosen(connection, claimer, lanes, token, seen, mutex, sample)
         if written < len(ids):
             mutex.record_contention()
     won = _read_claimed_rows(connection, token, ids) if written else ()
@@ -280,10 +283,6 @@ def _read_claimed_rows(connection: Connection, token: int, ids: Sequence[int]) -
     if connection.dialect.name == "sqlite":
         return _claimed_rows_in_json().run(connection, token=token, ids=among)
     return _claimed_rows_statement().run(DriverConnection(connection), token=token, ids=among).all()
-
-
-def _choose_sample(seen: Sequence[int], limit: int) -> Sequence[int]:
-    return seen if len(seen) <= limit else random.sample(seen, limit)
 
 
 def _choose_block(seen: Sequence[int], limit: int) -> Sequence[int]:

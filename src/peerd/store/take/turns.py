@@ -15,6 +15,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache, partial
 from itertools import groupby, islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -196,10 +197,11 @@ class KeyCandidates(NamedTuple):
     tasks: list[tuple[Any, ...]]
 
 
+@dataclass(eq=False)
 class KeyRoundRobin:
     """Iterates over the keys of one queue.
 
-    Args:
+    Attributes:
         connection: in a transaction that has locked the queue's turn.
         queue: its name.
         lanes: those that the claimer may take from.
@@ -207,35 +209,25 @@ class KeyRoundRobin:
         page: tasks that are read at a time.
         with_unkeyed: include the tasks without a key; together they are as one key, an empty one.
         skip_locked_rows: leave out the tasks that another session has locked, and lock the others.
+        blocked: keys whose tasks may not start now; the caller adds to them.
+        left: the rank whose further keys are not wanted; set by the caller.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        queue: str,
-        lanes: Sequence[int],
-        *,
-        after: str,
-        page: int,
-        with_unkeyed: bool,
-        skip_locked_rows: bool = False,
-    ) -> None:
-        self._connection = connection
-        self._queue = queue
-        self._lanes = lanes
-        self.after = after
-        self._page = page
-        self._with_unkeyed = with_unkeyed
-        self._skip_locked_rows = skip_locked_rows
-        self.blocked: set[str] = set()
-        """Keys whose tasks may not start now; set by the caller."""
-        self.left: int | None = None
-        """The rank whose further keys are not wanted; set by the caller."""
+    connection: Connection
+    queue: str
+    lanes: Sequence[int]
+    _: KW_ONLY
+    after: str
+    page: int
+    with_unkeyed: bool
+    skip_locked_rows: bool = False
+    blocked: set[str] = field(default_factory=set)
+    left: int | None = None
 
     def __iter__(self) -> Iterator[KeyCandidates]:
-        lanes = [self._keys_of(lane) for lane in self._lanes]
-        if self._with_unkeyed:
-            lanes += [self._unkeyed_of(lane) for lane in self._lanes]
+        lanes = [self._keys_of(lane) for lane in self.lanes]
+        if self.with_unkeyed:
+            lanes += [self._unkeyed_of(lane) for lane in self.lanes]
         merged = heapq.merge(*lanes, key=lambda found: found[:3])
         for (rank, is_after_wrap, key), same in groupby(merged, key=lambda found: found[:3]):
             yield KeyCandidates(rank, is_after_wrap, key, sorted(task for found in same for task in found.tasks))
@@ -243,7 +235,7 @@ class KeyRoundRobin:
     def _keys_of(self, lane: int) -> Iterator[KeyCandidates]:
         rank = LOWEST_RANK
         for _ in range(MAX_LEVELS):
-            found = _NEXT_RANK.run(self._connection, queue=self._queue, lane=lane, rank=rank).scalar()
+            found = _NEXT_RANK.run(self.connection, queue=self.queue, lane=lane, rank=rank).scalar()
             if found is None:
                 return
             rank = int(found)
@@ -253,14 +245,14 @@ class KeyRoundRobin:
         yield from self._beyond_levels(lane, rank)
 
     def _level(self, lane: int, rank: int, *, is_after_wrap: bool) -> Iterator[KeyCandidates]:
-        values: dict[str, Any] = {"queue": self._queue, "lane": lane, "rank": rank, "most": self._page}
+        values: dict[str, Any] = {"queue": self.queue, "lane": lane, "rank": rank, "most": self.page}
         values |= {"until": self.after} if is_after_wrap else {}
         statement, position = (_PAGE_AFTER_WRAP, "") if is_after_wrap else (_PAGE, self.after)
         before: set[str] = set()
         keys: set[str] = set()
         while self.left != rank:
-            values["most"] = PAGE_WHEN_BLOCKED if before and before <= self.blocked else self._page
-            rows = statement.run(self._connection, **values, after=position).all()
+            values["most"] = PAGE_WHEN_BLOCKED if before and before <= self.blocked else self.page
+            rows = statement.run(self.connection, **values, after=position).all()
             before, keys = keys, {str(row[0]) for row in rows}
             for key, mine in groupby(self._available(rows), key=lambda row: str(row[0])):
                 yield KeyCandidates(rank, is_after_wrap, key, [tuple(row[1:]) for row in mine])
@@ -275,20 +267,20 @@ class KeyRoundRobin:
         known = -1
         while known != len(self.blocked):
             known = len(self.blocked)
-            values = {"queue": self._queue, "lane": lane, "rank": rank, "blocked": sorted(self.blocked)}
-            for lower, key, *order in self._available(self._connection.execute(_LOWER_RANKS, values).all()):
+            values = {"queue": self.queue, "lane": lane, "rank": rank, "blocked": sorted(self.blocked)}
+            for lower, key, *order in self._available(self.connection.execute(_LOWER_RANKS, values).all()):
                 yield KeyCandidates(int(lower), False, str(key), [tuple(order)])
 
     def _unkeyed_of(self, lane: int) -> Iterator[KeyCandidates]:
-        rows = _UNKEYED.run(self._connection, queue=self._queue, lane=lane, most=self._page).all()
+        rows = _UNKEYED.run(self.connection, queue=self.queue, lane=lane, most=self.page).all()
         for rank, mine in groupby(self._available(rows), key=lambda row: int(row[0])):
             yield KeyCandidates(rank, True, "", [tuple(row[1:]) for row in mine])
 
     def _available(self, rows: Sequence[Any]) -> Sequence[Any]:
         """The rows of a page, whose last columns are the ids, that can be written without waiting for a lock."""
-        if not self._skip_locked_rows:
+        if not self.skip_locked_rows:
             return rows
-        available = set(lock_available(self._connection, [row[-1] for row in rows]))
+        available = set(lock_available(self.connection, [row[-1] for row in rows]))
         return [row for row in rows if row[-1] in available]
 
 
