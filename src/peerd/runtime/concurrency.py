@@ -17,12 +17,10 @@ import os
 import sys
 import threading
 import time
-import traceback
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from threading import Lock
-from types import FrameType
 from typing import Any, Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -37,7 +35,7 @@ from peerd.runtime.process.uncaught_exceptions import (
 
 T = TypeVar("T")
 
-# the thread that an asyncio task has started last, for `current_stack`
+# the thread that an asyncio task has started last, for `thread_started_by`
 _started_by: WeakKeyDictionary[asyncio.Task[Any], threading.Thread] = WeakKeyDictionary()
 
 SWITCH_INTERVAL: Final = 0.0005
@@ -123,22 +121,6 @@ def thread_started_by(task: asyncio.Task[Any]) -> threading.Thread | None:
     """The thread in which an asyncio task runs a plain function now."""
     thread = _started_by.get(task)
     return thread if thread is not None and thread.is_alive() else None
-
-
-def current_stack(task: asyncio.Task[Any]) -> str:
-    """The stack of an asyncio task, as in a traceback: of its thread, or of its coroutines on the event loop."""
-    thread = thread_started_by(task)
-    if thread is not None:
-        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - it has no public name
-        return "" if frame is None else "".join(traceback.format_stack(frame))
-    return "".join(line for frame in _frames(task.get_coro()) for line in traceback.format_stack(frame, limit=1))
-
-
-def _frames(coroutine: object) -> Iterator[FrameType]:
-    """The frames of a coroutine, and of each that it awaits."""
-    while (frame := getattr(coroutine, "cr_frame", None)) is not None:
-        yield frame
-        coroutine = getattr(coroutine, "cr_await", None)
 
 
 async def wait_despite_cancellation(future: asyncio.Future[T]) -> T:

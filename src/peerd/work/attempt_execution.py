@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from peerd.domain.known_handlers import UnsupportedTask
 from peerd.domain.outcome import ERROR_LIMIT, TRACEBACK_LIMIT, Deferred, Failed, Outcome, OutcomeSignal, truncate
 from peerd.domain.task import Task
-from peerd.runtime.concurrency import current_stack, own_thread
+from peerd.runtime.concurrency import own_thread
+from peerd.runtime.observability.call_stacks import current_stack
 from peerd.runtime.observability.events import AttemptHookFailed, EventBus
 from peerd.runtime.observability.log_messages import attempt_unresponsive
 from peerd.runtime.process.uncaught_exceptions import (

@@ -13,6 +13,7 @@ import linecache
 import selectors
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
@@ -20,6 +21,7 @@ from typing import Any, Final
 
 from peerd.domain.quoting import escape_line
 from peerd.domain.task_stack import MAX_CALLS, MAX_FILE, MAX_FRAMES, MAX_FUNCTION, MAX_SOURCE, CallFrame, CallStack
+from peerd.runtime.concurrency import thread_started_by
 
 OUR_CODE: Final = str(Path(__file__).parents[2])
 """The folder of peerd, whose frames around a handler's are left out."""
@@ -57,6 +59,16 @@ def stacks_of_task(task: asyncio.Task[Any], name: str) -> Iterator[CallStack]:
         yield CallStack(name=title, frames=list(map(_as_frame, _own_frames(frames))))
         children = _awaited_tasks(current, frames, innermost)
         waiting += [(child, f"awaited task {child.get_name()}") for child in children]
+
+
+def current_stack(task: asyncio.Task[Any]) -> str:
+    """The stack of an asyncio task, as in a traceback: of its thread, or of its coroutines on the event loop."""
+    thread = thread_started_by(task)
+    if thread is not None:
+        frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - it has no public name
+        return "" if frame is None else "".join(traceback.format_stack(frame))
+    frames, _ = _follow(task.get_coro())
+    return "".join(line for frame, _ in frames for line in traceback.format_stack(frame, limit=1))
 
 
 def is_idle_loop(ident: int | None) -> bool:
