@@ -171,7 +171,6 @@ class Subsystem(Protocol):
 
     async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
         """Start its components, after the node's registration; an exception fails the boot."""
-        ...
 
     def receive(self, message: Mapping[str, Any]) -> None:
         """Handle a message of the master; ignored unless a subsystem overrides this."""
@@ -179,4 +178,3 @@ class Subsystem(Protocol):
 
     async def stop(self, grace: float) -> None:
         """End within so many seconds. May be cancelled and called again with less, and also after a failed start."""
-        ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 import sqlalchemy as sa
@@ -23,7 +22,6 @@ EXAMINE_EVERY: Final = 60.0  # seconds
 REPORT_AFTER: Final = 15.0  # seconds
 
 
-@dataclass(eq=False)
 class DatabaseHealthMonitor(Subsystem):
     """Examines the database once a minute; the first of the active nodes does it for all."""
 

@@ -56,11 +56,9 @@ class Transport(Protocol):
 
     def send(self, rings: Sequence[Ring]) -> None:
         """Send to all nodes; may wait for the database, and raise what it raises."""
-        ...
 
     def close(self) -> None:
         """Stop sending."""
-        ...
 
 
 class Notifier:

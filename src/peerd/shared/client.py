@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeVar, cast, get
 
 import msgspec
 
+from peerd.runtime.concurrency import running_loop
 from peerd.shared.protocol import NoSuchSharedMethod, WrongEventLoop
 
 if TYPE_CHECKING:
@@ -334,10 +335,7 @@ class SharedProxy:
 
     def _is_on_loop(self) -> bool:
         """Whether the process's event loop runs here; False in a thread without one."""
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            return False
-        if running is not self._clients.loop:
+        running = running_loop()
+        if running not in {None, self._clients.loop}:
             raise WrongEventLoop
-        return True
+        return running is not None

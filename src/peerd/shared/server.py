@@ -188,8 +188,6 @@ def _error_reply(number: int, error: BaseException) -> protocol.ErrorReply:
             return protocol.ErrorReply(number, "timeout", text=str(error).rpartition(": ")[2])
         case protocol.SharedCallFailed():
             return protocol.ErrorReply(number, "raised", error.type_name, error.text)
-        case protocol.NoSuchSharedMethod():
-            return protocol.ErrorReply(number, "raised", "NoSuchSharedMethod", str(error))
         case _:
             return protocol.ErrorReply(number, "raised", type(error).__name__, exception_text(error))
 

@@ -156,7 +156,7 @@ class NodeMetrics:
         self._counters = dict.fromkeys(counters_from_start(), 0.0)
         self._histograms: dict[SeriesKey, Histogram] = {}
         self._gauges: dict[int, dict[SeriesKey, float]] = {}
-        self._handlers: set[tuple[str, str]] = set()
+        self._handlers: set[tuple[str, ...]] = set()
         self._label_values: dict[str, set[tuple[str, ...]]] = {}
 
     def add(self, report: Iterable[Sample], pid: int) -> None:
@@ -192,23 +192,22 @@ class NodeMetrics:
 
     def _admit(self, key: SeriesKey) -> SeriesKey:
         """The series itself while there is room for it, else the one for all others."""
-        labels = FAMILIES[key.name].labels
-        if labels[:2] == ("queue", "name"):
-            handler = (key.labels[0], key.labels[1])
-            if handler not in self._handlers and len(self._handlers) < MOST_HANDLERS_SHOWN:
-                self._handlers.add(handler)
-            if handler in self._handlers:
-                return key
-            others = key.as_other
-            queues = self._label_values.setdefault("(queues of others)", set())
-            if len(queues) < MOST_SERIES_OF_METRIC:
-                queues.add((others.labels[0],))
-            return others if (others.labels[0],) in queues else others.as_other
-        known = self._label_values.setdefault(key.name, set())
-        if key.labels not in known and len(known) >= MOST_SERIES_OF_METRIC:
-            return key.as_other
-        known.add(key.labels)
-        return key
+        if FAMILIES[key.name].labels[:2] != ("queue", "name"):
+            known = self._label_values.setdefault(key.name, set())
+            return key if _has_room(known, key.labels, MOST_SERIES_OF_METRIC) else key.as_other
+        if _has_room(self._handlers, key.labels[:2], MOST_HANDLERS_SHOWN):
+            return key
+        others = key.as_other
+        queues = self._label_values.setdefault("(queues of others)", set())
+        return others if _has_room(queues, others.labels[:1], MOST_SERIES_OF_METRIC) else others.as_other
+
+
+def _has_room(known: set[tuple[str, ...]], labels: tuple[str, ...], most: int) -> bool:
+    """Whether labels are among so many known ones, or can be added to them."""
+    if labels in known or len(known) < most:
+        known.add(labels)
+        return True
+    return False
 
 
 def counters_from_start() -> Iterator[SeriesKey]:

@@ -41,7 +41,6 @@ class ProcessLink(FrameSender, Protocol):
 
     def take_largest_lag(self) -> float:
         """See `Link.take_largest_lag`."""
-        ...
 
 
 class NotAvailableInProcess(PeerdError, RuntimeError):
