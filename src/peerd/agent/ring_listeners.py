@@ -33,6 +33,7 @@ from peerd.doorbell.datagram import (
     Verifier,
 )
 from peerd.runtime.concurrency import call_on_loop
+from peerd.runtime.sockets import closed_on_error
 from peerd.store.connection.database import Database, translated_errors
 from peerd.store.connection.postgresql import has_pooler, shares_session
 
@@ -78,12 +79,9 @@ class UdpListener:
         """
         self._loop = asyncio.get_running_loop()
         udp_socket = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM)
-        try:
+        with closed_on_error(udp_socket):
             udp_socket.setblocking(False)
             udp_socket.bind((host, port))
-        except OSError:
-            udp_socket.close()
-            raise
         self._socket = udp_socket
         self._resume(udp_socket)
         return int(udp_socket.getsockname()[1])

@@ -21,7 +21,7 @@ import msgspec
 from peerd.domain.ring import Ring, TasksAvailable
 from peerd.runtime.inbox import Message
 from peerd.runtime.process.process_context import DOORBELL_ACTION, RING_ACTION, ProcessContext
-from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.runtime.sockets import closed_on_error, short_socket_directory
 
 SOCKET_PREFIX: Final = "wake-up."
 """Beginning of the socket's name; the process id follows."""
@@ -46,14 +46,11 @@ class WakeUpSocket:
             OSError: no socket can be made in the run directory.
         """
         receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        try:
+        with closed_on_error(receiver):
             os.fchmod(receiver.fileno(), 0o600)  # the mode of its file when it is bound
             with short_socket_directory(self._path.parent) as folder:
                 (folder / self._path.name).unlink(missing_ok=True)  # of an earlier process with the same number
                 receiver.bind(str(folder / self._path.name))
-        except BaseException:
-            receiver.close()
-            raise
         self._socket = receiver
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(receiver, self._read, receiver)

@@ -14,7 +14,7 @@ import msgspec
 
 from peerd.domain.pacing import Backoff
 from peerd.runtime.process.uncaught_exceptions import log_exception
-from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.runtime.sockets import closed_on_error, short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import SharedClient, Subscription, convert_result, method_of, name_of
 from peerd.shared.protocol import SharedError
@@ -154,15 +154,12 @@ class SharedConnection:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
-        try:
+        with closed_on_error(connection):
             with short_socket_directory(self._run_directory) as folder:
                 await asyncio.get_running_loop().sock_connect(connection, str(folder / protocol.SOCKET_NAME))
             if not protocol.is_same_user(connection):
                 raise PermissionError(f"{protocol.SOCKET_NAME} is served by another user's process")
             return await asyncio.open_unix_connection(sock=connection)
-        except BaseException:
-            connection.close()
-            raise
 
     def _disconnect(self, writer: asyncio.StreamWriter) -> None:
         self._writer = None

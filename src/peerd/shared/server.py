@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from peerd.runtime.process.uncaught_exceptions import exception_text, log_exception
-from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.runtime.sockets import closed_on_error, short_socket_directory
 from peerd.shared import protocol
 from peerd.shared.client import Subscription
 from peerd.shared.shared_instance import SharedRegistry
@@ -195,7 +195,7 @@ def _error_reply(number: int, error: BaseException) -> protocol.ErrorReply:
 def _listen(run_directory: Path) -> socket.socket:
     """A socket that only its owner may open. It replaces an earlier one in one step: there is always one."""
     listener = socket.socket(socket.AF_UNIX)
-    try:
+    with closed_on_error(listener):
         os.fchmod(listener.fileno(), 0o600)  # the mode of its file when it is bound
         with short_socket_directory(run_directory) as folder:
             own = folder / f"{protocol.SOCKET_NAME}.{os.getpid()}"
@@ -204,7 +204,4 @@ def _listen(run_directory: Path) -> socket.socket:
             own.rename(folder / protocol.SOCKET_NAME)
         listener.listen(socket.SOMAXCONN)
         listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
     return listener

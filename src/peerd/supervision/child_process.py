@@ -64,20 +64,15 @@ class ChildProcess(ProcessRecord):
         self.extend_boot(now)
         own_socket, child_socket = socket.socketpair()
         self.link = FrameChannel(own_socket)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.link.close)
             with child_socket:
                 self._popen = self._spawn(plan, child_socket, sockets)
-        except BaseException:
-            self.link.close()
-            raise
-        self.pid = self._popen.pid
-        try:
+            self.pid = self._popen.pid
+            undo.callback(self._popen.wait)
+            undo.callback(self.kill)
             self.pidfd = os.pidfd_open(self.pid)
-        except OSError:
-            self.kill()
-            self._popen.wait()
-            self.link.close()
-            raise
+            undo.pop_all()
         if not self.ready:
             self._send_plan(plan, sockets)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from peerd.runtime.frames import DEFAULT_REPLY_TIMEOUT, encode, receive
-from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.runtime.sockets import closed_on_error, short_socket_directory
 
 PID_FILE: Final = "master.pid"
 LOCK_FILE: Final = "lock"
@@ -156,18 +156,16 @@ def _connect(run_directory: str | Path) -> socket.socket:
 def _try_connect(run_directory: str | Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(RESPONSE_TIMEOUT)
-    try:
-        with control_address(run_directory) as address:
-            connection.connect(address)
+    with closed_on_error(connection):
+        try:
+            with control_address(run_directory) as address:
+                connection.connect(address)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
+            raise MasterNotRunning(run_directory) from error
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
         _, user, _ = struct.unpack("iII", credentials)
         if os.geteuid() != 0 and user not in {0, os.geteuid()}:
             raise ControlSocketNotTrusted(run_directory, user)
-    except BaseException as error:
-        connection.close()
-        if isinstance(error, FileNotFoundError | NotADirectoryError | ConnectionRefusedError):
-            raise MasterNotRunning(run_directory) from error
-        raise
     return connection
 
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from peerd.domain.bind_address import SystemdSocket, TcpAddress, UnixAddress, parse_bind_address
 from peerd.runtime.socket_address import format_address, remove_stale_socket
+from peerd.runtime.sockets import closed_on_error
 from peerd.supervision.plan import SocketPlan
 
 BIND_TIMEOUT: Final = 2.0
@@ -184,7 +185,7 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
     found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # noqa: S104 - as configured
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     one = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(one):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if plan.reuse_port:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -192,9 +193,6 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # ":80" and "[::]:80" can both be bound
         one.bind(address)
         return _listen(one, plan)
-    except BaseException:
-        one.close()
-        raise
 
 
 def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
@@ -202,11 +200,9 @@ def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~plan.mode)  # the file has its mode from the first moment
     try:
-        one.bind(path)
-        return _BoundSocket(plan, [_listen(one, plan)], os.lstat(path))
-    except BaseException:
-        one.close()
-        raise
+        with closed_on_error(one):
+            one.bind(path)
+            return _BoundSocket(plan, [_listen(one, plan)], os.lstat(path))
     finally:
         os.umask(before)
 

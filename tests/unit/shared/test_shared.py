@@ -14,7 +14,7 @@ import pytest
 
 from peerd.agent.components import ComponentSupervisor
 from peerd.runtime.observability.events import EventBus
-from peerd.runtime.unix_socket_path import short_socket_directory
+from peerd.runtime.sockets import short_socket_directory
 from peerd.shared.client import MAX_BACKLOG, SharedClient, SharedClients, Update, name_of
 from peerd.shared.connection import SharedConnection
 from peerd.shared.protocol import (
