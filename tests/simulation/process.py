@@ -10,7 +10,8 @@ from unittest.mock import Mock
 
 from peerd import Context
 from peerd.runtime.concurrency import PeriodicStep, PeriodicThread
-from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested, UrgentRequests
+from peerd.runtime.inbox import UrgentRequests
+from peerd.runtime.process.control_thread import ControlMessageHandler, StopRequested
 from peerd.runtime.process.life import run_until_end
 from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell

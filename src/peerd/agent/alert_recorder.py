@@ -60,10 +60,6 @@ class ReportBuffer:
         self.dropped = 0
         """How many were dropped."""
 
-    def __len__(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
-
     def add(self, report: AlertReport, now: float) -> None:
         """Add one. A condition that has ended and begins again before either is written counts as one that lasts."""
         kind, subject = report.key

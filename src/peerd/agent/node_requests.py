@@ -15,6 +15,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, assert_never
 
@@ -128,10 +129,7 @@ class NodeRequestReceiver(Subsystem):
         error: str | None = None
         try:
             command = commands.decode_command(request.arguments)
-
-            async def report(progress: str) -> None:
-                await self._write(stored.record_progress, request.id, progress)
-
+            report = partial(self._write, stored.record_progress, request.id)
             result = await self._executor.execute(command, request.result, report)
             if len(result) > commands.MAX_RESULT_BYTES:
                 error = f"its answer has {len(result)} bytes, and {commands.MAX_RESULT_BYTES} are allowed"

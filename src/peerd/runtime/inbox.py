@@ -3,6 +3,8 @@
 Messages are handled in the order of arrival. A plain handler is called at once, on the event loop; an `async` one runs
 as a task of its own, and further messages wait while `MAX_CONCURRENT_HANDLERS` run. The process acknowledges the
 messages that it has taken to the master, which sends no more than a process takes.
+
+Urgent requests do not wait for the event loop: a thread of its own answers each.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from peerd.domain.errors import ProcessStopping
 from peerd.runtime.concurrency import BackgroundTasks
-from peerd.runtime.frames import Peer
+from peerd.runtime.frames import MAX_MESSAGE_BYTES, FrameError, Peer, encode
 from peerd.runtime.observability.events import EventBus, MessageDropped, MessageHandlerFailed
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
@@ -41,6 +43,12 @@ class Message:
 
 MessageHandler = Callable[[Message], Any]
 """Plain, or `async def`. Its return value answers a request."""
+
+
+MAX_URGENT_REQUESTS: Final = 8
+"""Requests that are answered at the same time."""
+UrgentHandler = Callable[[Any], object]
+"""Gets the data of a request; returns the answer, which is JSON, or raises. Called in a thread."""
 
 
 class MessageHandlers:
@@ -212,3 +220,51 @@ def _combined(results: list[HandlerResult]) -> HandlerResult:
     """The answer of several handlers: the first error, else the first value that is not None."""
     failed = next((result for result in results if result.error is not None), None)
     return failed or next((result for result in results if result.value is not None), HandlerResult())
+
+
+# ---------------------------------------------------------------- urgent requests
+
+
+class UrgentRequests:
+    """The handlers, and the threads that call them.
+
+    Args:
+        send: sends a frame to the master; from any thread.
+    """
+
+    def __init__(self, send: Callable[[Mapping[str, object]], None]) -> None:
+        self.handlers: dict[str, UrgentHandler] = {}
+        """By the action."""
+        self._send = send
+        self._free = threading.Semaphore(MAX_URGENT_REQUESTS)
+
+    def receive(self, message: Mapping[str, Any]) -> bool:
+        """Answer a message in a thread; return whether it is an urgent request. Never waits."""
+        if message.get("type") != "message" or not message.get("request"):
+            return False
+        answer = self.handlers.get(str(message.get("action")))
+        if answer is None:
+            return False
+        self._send({"type": "taken", "count": 1})
+        if self._free.acquire(blocking=False):
+            threading.Thread(target=self._answer, args=(message, answer), name="peerd-urgent", daemon=True).start()
+        else:
+            self._reply(message, {"error": f"{MAX_URGENT_REQUESTS} such requests are being answered there"})
+        return True
+
+    def _answer(self, message: Mapping[str, Any], answer: UrgentHandler) -> None:
+        try:
+            content: Mapping[str, object] = {"data": answer(message.get("data"))}
+            size = len(encode(content))
+            if size > MAX_MESSAGE_BYTES:
+                content = {"error": f"its answer has {size} bytes, and {MAX_MESSAGE_BYTES} are allowed"}
+        except (LookupError, FrameError) as refused:
+            content = {"error": str(refused.args[0]) if refused.args else describe_exception(refused)}
+        except Exception as error:  # noqa: BLE001 - the requester learns of it
+            content = {"error": describe_exception(error)}
+        finally:
+            self._free.release()
+        self._reply(message, content)
+
+    def _reply(self, message: Mapping[str, Any], content: Mapping[str, object]) -> None:
+        self._send({"type": "reply", "to": {"pid": message["from"]["pid"]}, "id": message["id"], **content})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.runtime.frames import MAX_BODY_BYTES, MAX_MESSAGE_BYTES, FrameDecoder, FrameError, encode, receive
-from peerd.runtime.process.control_thread import MAX_URGENT_REQUESTS, UrgentHandler, UrgentRequests
+from peerd.runtime.inbox import MAX_URGENT_REQUESTS, UrgentHandler, UrgentRequests
 from peerd.testing import eventually
 from tests.support.rows import rows
 

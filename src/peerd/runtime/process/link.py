@@ -12,8 +12,9 @@ from dataclasses import InitVar, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from peerd.runtime.inbox import UrgentHandler
 from peerd.runtime.process import exit_codes
-from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread, LoopMonitor, UrgentHandler
+from peerd.runtime.process.control_thread import ControlMessageHandler, ControlThread, LoopMonitor
 
 FLUSH_TIMEOUT: Final = 2.0
 """Seconds that a process waits at its end until its last frames are sent."""
