@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -80,7 +79,7 @@ class AlertDispatcher(Subsystem):
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WITHIN):
                 for delivery in self._deliveries.values():
-                    await delivery.idle.wait()
+                    await delivery.wait_idle()
         if self._deliveries:
             await self._components.stop(self._deliveries, within=FLUSH_WITHIN)
 
@@ -103,14 +102,12 @@ class AlertDelivery:
     clock: Callable[[], float]
 
     def __post_init__(self) -> None:
-        self._queue: deque[Alert] = deque()
+        self._queue: asyncio.Queue[Alert] = asyncio.Queue(MAX_QUEUED)
         later = asyncio.get_running_loop().call_later
         self._pacer: AlertPacer[Alert] = AlertPacer(self.limit, self.clock, later, self._enqueue)
         self.flush_suppressed = self._pacer.flush
-        self._changed = asyncio.Event()
-        self.idle = asyncio.Event()
-        """Set while the queue is empty and nothing is being sent."""
-        self.idle.set()
+        self.wait_idle = self._queue.join
+        """Waits until the queue is empty and nothing is being sent."""
 
     def offer(self, alert: Alert) -> None:
         """Queue an alert of the hook's kinds; beyond the rate, the latest follows later with the number of others."""
@@ -118,21 +115,17 @@ class AlertDelivery:
             self._pacer.offer(alert.alert, lambda _: alert)
 
     def _enqueue(self, alert: Alert, suppressed: int) -> None:
-        if len(self._queue) >= MAX_QUEUED:
-            self._queue.popleft()
+        if self._queue.full():
+            self._queue.get_nowait()
+            self._queue.task_done()
             self.events.emit(alerts_dropped(self.name, count=1))
-        self._queue.append(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
-        self._changed.set()
-        self.idle.clear()
+        self._queue.put_nowait(msgspec.structs.replace(alert, suppressed=alert.suppressed + suppressed))
 
     async def run(self) -> None:
         """Deliver one alert after the other, until cancelled."""
         while True:
-            await self._changed.wait()
-            self._changed.clear()
-            while self._queue:
-                await self._deliver(self._queue.popleft())
-            self.idle.set()
+            await self._deliver(await self._queue.get())
+            self._queue.task_done()
 
     async def _deliver(self, alert: Alert) -> None:
         for number in range(1, MAX_TRIES + 1):

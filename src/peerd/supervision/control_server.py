@@ -72,14 +72,12 @@ class ControlServer:
         self._accept_again_at: float | None = None
         self._accept_failed = False
         self._path.unlink(missing_ok=True)  # left by a killed master: the caller holds the lock
-        self._listener = socket.socket(socket.AF_UNIX)
         mask = os.umask(0o177)
         try:
             with control_address(run_directory) as address:
-                self._listener.bind(address)
+                self._listener = socket.create_server(address, family=socket.AF_UNIX)
         finally:
             os.umask(mask)
-        self._listener.listen()
         self._listener.setblocking(False)
         loop.register(self._listener, self._accept)
 

@@ -184,33 +184,23 @@ def _bind_tcp(plan: SocketPlan, host: str, port: int) -> socket.socket:
     # A name may have addresses of both families, but one socket is bound: IPv4 is preferred.
     found = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # noqa: S104 - as configured
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
-    one = socket.socket(family, socket.SOCK_STREAM)
-    with closed_on_error(one):
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if plan.reuse_port:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # ":80" and "[::]:80" can both be bound
-        one.bind(address)
-        return _listen(one, plan)
+    # an IPv6 socket takes no IPv4 connections, so that ":80" and "[::]:80" can both be bound
+    one = socket.create_server(address, family=family, backlog=plan.backlog, reuse_port=plan.reuse_port)
+    one.setblocking(False)
+    return one
 
 
 def _bind_unix(plan: SocketPlan, path: str) -> _BoundSocket:
     remove_stale_socket(path)
-    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     before = os.umask(0o777 & ~plan.mode)  # the file has its mode from the first moment
     try:
         with closed_on_error(one):
             one.bind(path)
-            return _BoundSocket(plan, [_listen(one, plan)], os.lstat(path))
+            one.listen(plan.backlog)
+            return _BoundSocket(plan, [one], os.lstat(path))
     finally:
         os.umask(before)
-
-
-def _listen(one: socket.socket, plan: SocketPlan) -> socket.socket:
-    one.setblocking(False)
-    one.listen(plan.backlog)
-    return one
 
 
 def _adopt_listening_socket(bind: str, fd: int) -> socket.socket:

@@ -146,7 +146,7 @@ async def test_a_hook_gets_its_kinds_each_at_its_rate_with_the_number_of_suppres
         delivery.offer(alert(kind))
     now[0] = 60.0
     delivery.offer(alert("dead-tasks", "once more"))
-    await delivery.idle.wait()
+    await delivery.wait_idle()
     found = [(one.alert, one.suppressed) for one in hook.sent]
     assert found == [("dead-tasks", 0), ("crash-loop", 0), ("test", 0), ("dead-tasks", 2)]
     assert hook.sent[-1].sentence == "once more (and 2 more of this kind since the last that was sent)"
@@ -163,7 +163,7 @@ async def test_a_failing_hook_is_retried_and_then_abandoned(monkeypatch: pytest.
         hook.failures = failures
         for text in texts:
             delivery.offer(alert(text=text))
-        await delivery.idle.wait()
+        await delivery.wait_idle()
     assert [one.text for one in hook.sent] == ["comes late", "comes through"]
     given_up = [event.again_in is None for event in events if isinstance(event, e.AlertDeliveryFailed)]
     assert given_up == [False] * 2 + [False] * (MAX_TRIES - 1) + [True]
