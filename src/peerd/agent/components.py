@@ -33,10 +33,8 @@ class ComponentState(StrEnum):
     """State of a component."""
 
     RUNNING = "running"
-    BACKOFF = "backoff"
-    """It failed, and is restarted after a pause."""
-    ENDED = "ended"
-    """It has returned, and is not restarted."""
+    BACKOFF = "backoff"  # it failed, and is restarted after a pause
+    ENDED = "ended"  # it has returned, and is not restarted
     STOPPED = "stopped"
 
 

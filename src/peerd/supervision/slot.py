@@ -18,17 +18,12 @@ from peerd.supervision.plan import Kind
 class SlotState(StrEnum):
     """State of a slot."""
 
-    STARTING = "STARTING"
-    """Its process has been started and is not ready yet."""
+    STARTING = "STARTING"  # its process has been started and is not ready yet
     RUNNING = "RUNNING"
-    BACKOFF = "BACKOFF"
-    """It has no process, and gets one at `backoff_until` (immediately after a first failure)."""
-    DRAINING = "DRAINING"
-    """Its process has been asked to stop."""
-    EXITED = "EXITED"
-    """Its process has exited voluntarily with status 0, and is not replaced."""
-    STOPPED = "STOPPED"
-    """Not started yet, or stopped as requested."""
+    BACKOFF = "BACKOFF"  # it has no process, and gets one at `backoff_until` (immediately after a first failure)
+    DRAINING = "DRAINING"  # its process has been asked to stop
+    EXITED = "EXITED"  # its process has exited voluntarily with status 0, and is not replaced
+    STOPPED = "STOPPED"  # not started yet, or stopped as requested
 
 
 class SlotEvent(StrEnum):
@@ -36,18 +31,12 @@ class SlotEvent(StrEnum):
 
     START = "start"
     READY = "ready"
-    FAIL = "fail"
-    """Its process has died, could not be started, or is tainted."""
-    RECYCLE = "recycle"
-    """Its process has asked to be replaced."""
-    REPLACED = "replaced"
-    """A successor, started beside its process, has become ready and has taken over."""
-    LEAVE = "leave"
-    """Its process has exited with status 0 voluntarily, after it was ready; before, that is a failure."""
-    STOP = "stop"
-    """It shall have no process: the node stops, or has fewer slots."""
-    END = "end"
-    """The process that was asked to stop has ended, with any status."""
+    FAIL = "fail"  # its process has died, could not be started, or is tainted
+    RECYCLE = "recycle"  # its process has asked to be replaced
+    REPLACED = "replaced"  # a successor, started beside its process, has become ready and has taken over
+    LEAVE = "leave"  # its process has exited with status 0 voluntarily, after it was ready; before, that is a failure
+    STOP = "stop"  # it shall have no process: the node stops, or has fewer slots
+    END = "end"  # the process that was asked to stop has ended, with any status
 
 
 TRANSITIONS: Final = {

@@ -24,14 +24,10 @@ DATABASE_OUTCOMES: Final = ("done", "unavailable", "busy", "locked", "failed")
 class MetricKind(StrEnum):
     """What a number means: how it may change, and how those of several processes become one."""
 
-    COUNTER = "counter"
-    """Only grows; those of all processes are added."""
-    GAUGE = "gauge"
-    """Rises and falls; those of the living processes are added."""
-    LARGEST = "largest"
-    """A gauge; the largest value among the living processes counts."""
-    HISTOGRAM = "histogram"
-    """Durations by size, in seconds; those of all processes are added."""
+    COUNTER = "counter"  # only grows; those of all processes are added
+    GAUGE = "gauge"  # rises and falls; those of the living processes are added
+    LARGEST = "largest"  # a gauge; the largest value among the living processes counts
+    HISTOGRAM = "histogram"  # durations by size, in seconds; those of all processes are added
 
 
 class MetricFamily(NamedTuple):
