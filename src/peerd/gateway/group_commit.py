@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
+from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import DatabaseUnavailable, RowLocked
@@ -55,15 +56,12 @@ Written = bool | OperationFailed
 """The result of an operation that says whether it has found its row."""
 
 
-class Run:
+class Run(Struct, eq=False):
     """Operations of one kind, which are executed together."""
 
-    __slots__ = ("callbacks", "kind", "operations")
-
-    def __init__(self, kind: type[JobOperation]) -> None:
-        self.kind = kind
-        self.operations: list[JobOperation] = []
-        self.callbacks: list[Callback] = []
+    kind: type[JobOperation]
+    operations: list[JobOperation] = []
+    callbacks: list[Callback] = []
 
     def add(self, operation: JobOperation, callback: Callback) -> None:
         """Add an operation of this kind; ``callback`` is called with its result."""
@@ -227,10 +225,8 @@ class GroupCommitter:
         return self._database.run_group(self._execute_runs, batch.runs, durable=batch.is_durable)
 
     def _execute_alone(self, kind: type[JobOperation], operation: JobOperation) -> Any:
-        run = Run(kind)
-        run.operations.append(operation)
         try:
-            [[result]] = self._database.run_group(self._execute_runs, [run], durable=kind.durable)
+            [[result]] = self._database.run_group(self._execute_runs, [Run(kind, [operation])], durable=kind.durable)
         except Exception as error:  # noqa: BLE001 - it is the result of the operation
             return OperationFailed(error)
         return result

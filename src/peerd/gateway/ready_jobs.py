@@ -233,10 +233,7 @@ class ReadyJobs:
 
     def on_ring(self, queues: Sequence[str]) -> None:
         """Let waiting clients attempt: jobs may be ready in these queues, or in any if none is named."""
-        for queue in queues:
-            self.waiters.wake(queue)
-        if not queues:
-            self.waiters.wake_all()
+        self.waiters.wake_all(queues)
         self._operations.request_batch()
 
     def announce(self, tubes: Sequence[str]) -> None:

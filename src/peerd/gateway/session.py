@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
+from msgspec import Struct
+
 from peerd.domain.task import NewTask
 from peerd.gateway.gateway import Gateway
 from peerd.gateway.operations import StoreQuery
@@ -25,14 +27,11 @@ MakeReply = Callable[[Any], bytes]
 """Words the result of an operation for the client."""
 
 
-class Place:
+class Place(Struct):
     """The place of one reply, and the bytes that are counted for it until it is sent."""
 
-    __slots__ = ("reply", "size")
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.reply: bytes | None = None
+    size: int
+    reply: bytes | None = None
 
 
 class RepliesInOrder:

@@ -385,7 +385,10 @@ class StandaloneServer:
         try:
             await self._open(sockets)
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one) for one in (self._follow(drain), self._perform_duties(), self._poll())]
+                tasks = [
+                    group.create_task(one)
+                    for one in (self._follow(drain), self._perform_duties(), self._gateway.poll_for_waiters())
+                ]
                 await stop.wait()
                 for task in tasks:
                     task.cancel()
@@ -418,9 +421,6 @@ class StandaloneServer:
                 await self._gateway.operations.finish()
         self._gateway.close()
         await asyncio.to_thread(self._database.run, self._node.deregister)
-
-    async def _poll(self) -> None:
-        await self._gateway.poll_for_waiters()
 
     async def _follow(self, drain: asyncio.Event) -> None:
         await drain.wait()

@@ -12,6 +12,7 @@ from collections import Counter
 from functools import partial
 from typing import Final
 
+from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from peerd.gateway.group_commit import Callback, OperationQueue, Written
@@ -35,18 +36,15 @@ LONGEST: Final = 1.0
 """Seconds for which a count is used at the most."""
 
 
-class Tube:
+class Tube(Struct):
     """What this process knows about a tube."""
 
-    __slots__ = ("deletes", "name", "pauses", "puts", "using", "watching")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.using = 0
-        self.watching = 0
-        self.puts = 0
-        self.deletes = 0
-        self.pauses = 0
+    name: str
+    using: int = 0
+    watching: int = 0
+    puts: int = 0
+    deletes: int = 0
+    pauses: int = 0
 
     @property
     def is_needed(self) -> bool:

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from peerd.gateway.group_commit import Batch, Callback, Run
 from peerd.gateway.operations import Reserve
@@ -47,14 +49,11 @@ class Reservation:
         self.deadline = now + job.ttr
 
 
-class Want:
+class Want(Struct):
     """A reserve that is not answered yet, and how many seconds it waits once those before it are answered."""
 
-    __slots__ = ("callback", "timeout")
-
-    def __init__(self, timeout: float, callback: Callback) -> None:
-        self.timeout = timeout
-        self.callback = callback
+    timeout: float
+    callback: Callback
 
 
 class QueueClient:
@@ -167,9 +166,9 @@ class Waiters:
         if tube in self._by_tube:
             self._ready[tube] = self._ready.get(tube, 0.0) + jobs
 
-    def wake_all(self) -> None:
-        """Note that any job may be ready."""
-        for tube in self._by_tube:
+    def wake_all(self, tubes: Sequence[str]) -> None:
+        """Note that any number of jobs of these tubes may be ready; of all tubes if none is named."""
+        for tube in tubes or self._by_tube:
             self.wake(tube)
 
     @property

@@ -174,7 +174,7 @@ async def test_who_has_gone_gets_no_job_and_who_watches_other_tubes_waits_no_mor
 async def test_a_client_waits_on_while_the_database_is_away_and_attempts_once_for_each_reason(table: Table) -> None:
     table.want()
     table.end_batch(table.begin_batch(), OperationFailed(OSError("away")))
-    for wake in (partial(table.waiters.wake, "a", 1), table.waiters.wake_all):
+    for wake in (partial(table.waiters.wake, "a", 1), partial(table.waiters.wake_all, ())):
         wake()
         batch = table.begin_batch()
         assert batch

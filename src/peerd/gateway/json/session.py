@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from msgspec import Struct
+
 from peerd.domain.errors import DatabaseUnavailable, InvalidTask, RowLocked
 from peerd.domain.task import DEFAULT_PRIORITY, LARGEST_CLIENT_SECONDS, SPAN_LIMIT, NewTask
 from peerd.gateway.gateway import Gateway
@@ -40,14 +42,11 @@ RESERVE_ENDS: Final = {
 }
 
 
-class WaitingGetJob:
+class WaitingGetJob(Struct):
     """A get_job that was put aside, and until when it waits, by the event loop's clock."""
 
-    __slots__ = ("message", "until")
-
-    def __init__(self, message: GetJob, until: float) -> None:
-        self.message = message
-        self.until = until
+    message: GetJob
+    until: float
 
 
 class JsonSession(Session):
