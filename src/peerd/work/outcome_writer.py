@@ -19,8 +19,6 @@ from typing import Any, Final
 from peerd.domain.errors import RowLocked
 from peerd.domain.lifecycle import TaskEvent
 from peerd.domain.outcome import (
-    UNKNOWN_LABEL,
-    Canceled,
     Deferred,
     Done,
     Failed,
@@ -28,6 +26,7 @@ from peerd.domain.outcome import (
     Released,
     Snoozed,
     StuckAttempt,
+    TaskTransition,
     transition_after,
 )
 from peerd.domain.task import Task
@@ -103,31 +102,31 @@ def claim_lost_event(task: Task, noticed_at: str) -> ClaimLost:
 
 def attempt_ended_event(task: Task, outcome: Outcome, seconds: float) -> AttemptEnded:
     """The event of an attempt's end."""
-    fields: dict[str, Any]
-    match outcome:
-        case Done():
-            fields = {"outcome": "done"}
-        case Failed():
-            fields = _failure_fields(task, outcome, seconds)
-        case Snoozed():
-            fields = {"outcome": "snoozed", "error": outcome.reason, "retry_in": outcome.after}
-        case Deferred():
-            fields = {"outcome": UNKNOWN_LABEL, "error": outcome.reason, "retry_in": outcome.after}
-        case Canceled():
-            fields = {"outcome": "canceled", "error": outcome.reason}
-        case Released():
-            fields = {"outcome": "released", "error": outcome.reason}
+    fields: dict[str, Any] = {"outcome": "done"}
+    if not isinstance(outcome, Done):
+        transition = _transition_of(task, outcome, seconds)
+        error = outcome.error if isinstance(outcome, Failed) else outcome.reason
+        fields = {"outcome": transition.label, "error": error, "traceback": transition.traceback}
+        fields["retry_in"] = _retry_in(outcome, transition)
     wait = seconds_from_due_to_claim(task)
     about: dict[str, Any] = {"task_id": task.id, "queue": task.queue, "name": task.name, "number": task.attempts + 1}
     return AttemptEnded(seconds=seconds, wait=wait, **about, **fields)
 
 
-def _failure_fields(task: Task, failed: Failed, seconds: float) -> dict[str, Any]:
-    """The transition that was written: after the last attempt no other follows, also if the handler asked for one."""
+def _transition_of(task: Task, outcome: Outcome, seconds: float) -> TaskTransition:
+    """The transition that was written, by the database's clock at the end of the attempt."""
     began = task.worker_started_at or datetime.min.replace(tzinfo=UTC)
-    verdict = transition_after(task, failed, began + timedelta(seconds=seconds))
-    retry_in = None if verdict.event is TaskEvent.DIE else failed.retry_in
-    return {"outcome": verdict.label, "error": failed.error, "retry_in": retry_in, "traceback": failed.traceback}
+    return transition_after(task, outcome, began + timedelta(seconds=seconds))
+
+
+def _retry_in(outcome: Outcome, transition: TaskTransition) -> float | None:
+    """Seconds until the next attempt; after the last one no other follows, whatever the handler asked for."""
+    match outcome:
+        case Failed():
+            return None if transition.event is TaskEvent.DIE else outcome.retry_in
+        case Snoozed() | Deferred():
+            return outcome.after
+    return None
 
 
 def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt | None:
@@ -150,7 +149,7 @@ def build_stuck_attempt(attempt: ActiveAttempt, seconds: float) -> StuckAttempt 
         error=error,
         traceback=execution.current_traceback(),
         retry_in=retry_in,
-        is_last=_failure_fields(task, failed, seconds)["retry_in"] is None,
+        is_last=_retry_in(failed, _transition_of(task, failed, seconds)) is None,
     )
 
 
