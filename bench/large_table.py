@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Final
 
-from peerd.store.queue_states import sample_depths, write_depths
-
 from bench.databases import BenchDatabase, open_bench_database
 from bench.filling import RowTemplate, insert_rows, unsafe_fast_fill
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.operate.client import Client
 from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.time_series import HOUR, MINUTE, TEN_MINUTES, bucket_start
 
 REPETITIONS: Final = 40

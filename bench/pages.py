@@ -20,12 +20,12 @@ from typing import Final, Self
 
 import httpx
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from bench.databases import BenchDatabase, open_bench_database
 from bench.large_table import fill, fill_lines, fill_statistics
 from peerd.operate.client import Client
 from peerd.store.connection.database import Database
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.statements import DriverConnection, DriverResult
 from peerd.web import create_app
 from peerd.web.pages.rendering import LIVE_HEADER

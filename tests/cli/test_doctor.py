@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd import Actor
 from peerd.domain.alert import AlertReport
@@ -23,6 +22,7 @@ from peerd.operate.diagnostics.finding import Verdict
 from peerd.store import enqueue
 from peerd.store.alerts import ReportAge, record_alert
 from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import alerts, audit, nodes, processes, tasks
 from peerd.store.schema.types import seconds_from_now

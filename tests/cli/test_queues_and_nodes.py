@@ -7,7 +7,6 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd.domain.access import Actor
 from peerd.domain.alert import AlertReport
@@ -19,6 +18,7 @@ from peerd.operate.client import Client
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.nodes import end_process, mark_node_silent, register_incarnation
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.rescue import release_tasks_of_process
 from peerd.store.schema.tables import depths, nodes, tasks
 from peerd.store.schema.types import seconds_from_now

@@ -9,11 +9,11 @@ from urllib.parse import urlencode
 
 import httpx
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd import Client
 from peerd.domain.alert import AlertReport
 from peerd.store.alerts import ReportAge, record_alert
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.schema.tables import depths, nodes, processes
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.time_series import SAMPLE

@@ -12,7 +12,6 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd import Client, TaskFilter
 from peerd.domain.access import Right
@@ -27,6 +26,7 @@ from peerd.store.attempt_series import BucketRow, write_buckets
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.uploads import NewUpload, enter_upload
 from peerd.store.node_requests import finish_request, take_requests
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.schedule_runs import NodeIdentity
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import file_access_keys

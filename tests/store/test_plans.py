@@ -7,13 +7,12 @@ from functools import partial
 
 import pytest
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd.domain.bulk import BulkChange, BulkRetry, BulkSnooze
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.waiting import why_tasks_wait
 from peerd.operate.overview import read_overview
-from peerd.store import chore_batches, outcomes, queues
+from peerd.store import chore_batches, outcomes, queue_states
 from peerd.store.bulk import create_bulk, preview_bulk
 from peerd.store.bulk_chunks import carry_out_chunk
 from peerd.store.connection.database import Database
@@ -21,6 +20,7 @@ from peerd.store.jobs.holding import Release, delete_held, release
 from peerd.store.jobs.reserving import reserve
 from peerd.store.nodes import count_running
 from peerd.store.outcomes import ClaimId
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import bulk_actions, tasks
 from peerd.store.statements import new_token
@@ -112,7 +112,7 @@ def check_pages(store: Database) -> None:
 def check_queue_states(store: Database) -> None:
     """Counts and the oldest pending task are read from indexes, no more entries of each than the limit."""
     with recorded_statements(store) as sent:
-        states = store.read(queues.list_queues, most=50)
+        states = store.read(queue_states.list_queues, most=50)
     assert {state.name for state in states} >= {"q", "other", "small"}
     for statement in sent:
         if "FROM queues" not in statement[0] and "deadline_at" not in statement[0]:  # few: the known, the working ones

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
-from peerd.store.queue_states import LateQueue, find_late_queues, sample_depths
 from sqlalchemy.engine import Connection
 
 from peerd.domain.lifecycle import FINISHED, Status
-from peerd.store import queues
+from peerd.store import queue_states, queues
 from peerd.store.jobs.statistics import count_unfinished_up_to
+from peerd.store.queue_states import LateQueue, find_late_queues, sample_depths
 from peerd.store.schema.tables import tasks
 from peerd.store.tasks import counts
 from tests.store.world import World, at_once
@@ -36,7 +36,7 @@ def test_a_count_ends_at_its_limit_and_says_so(world: World) -> None:
     add_rows(world, {"limit_key": "k"}, {"queue": "other"}, {"queue": "other", "status": "failure", "start_at": NOW})
     for _ in range(3):
         world.task_in(Status.WORKING, queue="q")
-    found = {state.name: state for state in world.read(queues.list_queues, most=5)}
+    found = {state.name: state for state in world.read(queue_states.list_queues, most=5)}
     assert found["q"].counts == {
         Status.PENDING: 6,  # five without a limit key, and one with one
         Status.SCHEDULED: 5,
@@ -46,7 +46,7 @@ def test_a_count_ends_at_its_limit_and_says_so(world: World) -> None:
     }
     assert found["q"].at_least == [Status.SCHEDULED, Status.PENDING, Status.DEAD, Status.BURIED]
     assert (found["other"].counts, found["other"].at_least) == ({Status.PENDING: 1, Status.FAILURE: 1}, [])
-    [exact, _] = sorted(world.read(queues.list_queues), key=lambda state: state.name, reverse=True)
+    [exact, _] = sorted(world.read(queue_states.list_queues), key=lambda state: state.name, reverse=True)
     assert exact.at_least == []
     assert sum(exact.counts.values()) == 7 * 4 + 1 + 3
 

@@ -11,17 +11,6 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from peerd.store.queue_states import (
-    ALL_QUEUES,
-    QueueDepth,
-    latest_counts,
-    latest_depths,
-    list_depths,
-    purge_depths,
-    roll_up_depths,
-    sample_depths,
-    write_depths,
-)
 
 from peerd import Client
 from peerd.domain.attempt_totals import OUTCOMES, AttemptTotals, Histogram
@@ -40,6 +29,17 @@ from peerd.store.attempt_series import (
     write_buckets,
 )
 from peerd.store.connection.database import Database
+from peerd.store.queue_states import (
+    ALL_QUEUES,
+    QueueDepth,
+    latest_counts,
+    latest_depths,
+    list_depths,
+    purge_depths,
+    roll_up_depths,
+    sample_depths,
+    write_depths,
+)
 from peerd.store.schema.tables import depths, statistics
 from peerd.store.time_series import HOUR, MINUTE, SAMPLE, TEN_MINUTES, Tile, bucket_start
 from tests.store.plans import analyze, problems_of_plans

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 import sqlalchemy as sa
-from peerd.store.queue_states import sample_depths, write_depths
 
 from peerd import Client
 from peerd.domain.attempt_totals import AttemptTotals, Histogram
 from peerd.store.attempt_series import BucketRow, write_buckets
+from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.time_series import MINUTE, bucket_start

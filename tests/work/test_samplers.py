@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
-from peerd.store.queue_states import write_depths
 
 from peerd.config.settings import StatisticsSettings
 from peerd.domain.alert import AlertReport
@@ -32,6 +31,7 @@ from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.due import DueMaintenance, read_due_maintenance
 from peerd.store.files.checks import postpone_check
 from peerd.store.files.disks import read_counts
+from peerd.store.queue_states import write_depths
 from peerd.store.schema.tables import depths, disks, file_checks, nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.time_series import SAMPLE, TEN_MINUTES

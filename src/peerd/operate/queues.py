@@ -20,7 +20,7 @@ from peerd.store.audit import limit_state, queue_state
 from peerd.store.jobs.free import kick
 from peerd.store.known_handlers import read_misfit
 from peerd.store.limits import LimitState
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState, list_queues
 
 T = TypeVar("T")
 
@@ -206,7 +206,7 @@ def _read_misfit(connection: Connection, name: str, handler: str, body: str | No
 
 
 def _list_queues(connection: Connection, only: Queues) -> QueueStates:
-    return [state for state in queues.list_queues(connection) if only is None or state.name in only]
+    return [state for state in list_queues(connection) if only is None or state.name in only]
 
 
 def _list_limits(connection: Connection, queue: str | None, only: Collection[str] | None) -> LimitStates:

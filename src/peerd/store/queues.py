@@ -1,4 +1,4 @@
-"""Queues: which are known or paused, their tasks, since when the oldest one waits, and which queues are late."""
+"""Queues: which are known or paused, where their pending tasks may run, and how many are due."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import NewTask
 from peerd.store.schema.tables import queues, tasks
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.statements import insert_if_absent
 from peerd.store.take.eligibility import quarantined_lane
-from peerd.store.tasks import counts
 from peerd.store.tasks.conditions import PENDING_KINDS
 from peerd.store.tasks.pages import Values, entries_behind, section_of
 
@@ -89,80 +87,3 @@ def has_jobs_of_clients(connection: Connection, name: str) -> bool:
     """Whether a queue client has put one of the pending tasks of a queue: the first ones are looked at."""
     first = (connection.execute(kind.first(name, tasks.c.ttr)).scalar() for kind in PENDING_KINDS)
     return any(ttr is not None for ttr in first)
-
-
-# ---------------------------------------------------------------- states of queues
-
-
-class QueueState(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue.
-
-    Attributes:
-        name: its name.
-        known: it has been served by a worker process, or paused.
-        paused: nothing is claimed from it.
-        paused_until: when it opens by itself.
-        counts: its tasks of each status; of ended ones, those among the latest 10,000 of all queues.
-        at_least: the statuses of which it has so many or more, because counting ends at 10,000.
-        reserved: working ones that queue clients hold.
-        oldest_pending_at: since when its oldest pending task has been due.
-    """
-
-    name: str
-    known: bool
-    paused: bool
-    paused_until: datetime | None
-    counts: dict[Status, int]
-    at_least: list[Status]
-    reserved: int
-    oldest_pending_at: datetime | None
-
-
-def list_queues(
-    connection: Connection, most: int = counts.MOST_COUNTED, *, ended: bool = True, limit: int | None = None
-) -> list[QueueState]:
-    """All queues that have unfinished or lately ended tasks, or have been served or paused, by name.
-
-    Its cost depends on the number of queues, and not on the number of tasks: it takes some steps in an index for each
-    queue, and reads ``most`` entries at the most for each status of it.
-
-    Args:
-        connection: of a read.
-        most: each count ends there.
-        ended: whether ended tasks are counted, too.
-        limit: queues at the most, the first by name; None: all.
-    """
-    over = sa.and_(queues.c.paused_until.is_not(None), queues.c.paused_until <= now())
-    known = sa.select(queues.c.name, queues.c.paused, queues.c.paused_until, over.label("over"))
-    rows = {row.name: row for row in connection.execute(known)}
-    working = counts.count_working(connection)
-    ends = {status: counts.count_ended(connection, status, most) for status in (FINISHED if ended else ())}
-    names = {
-        *rows,
-        *working,
-        *counts.unfinished_queues(connection),
-        *(name for found in ends.values() for name in found),
-    }
-    full = {status for status, found in ends.items() if sum(found.values()) >= most}
-    states = []
-    for name in sorted(names)[:limit]:
-        row = rows.get(name)
-        paused = row is not None and bool(row.paused) and not row.over
-        unfinished = counts.count_unfinished(connection, name, most)
-        running, reserved = working.get(name, (0, 0))
-        by_status = unfinished.counts | ({Status.WORKING: running} if running else {})
-        by_status |= {status: found[name] for status, found in ends.items() if name in found}
-        reached = {*unfinished.at_least, *full} & by_status.keys()
-        states.append(
-            QueueState(
-                name=name,
-                known=row is not None,
-                paused=paused,
-                paused_until=row.paused_until if row is not None and paused else None,
-                counts=by_status,
-                at_least=[status for status in Status if status in reached],
-                reserved=reserved,
-                oldest_pending_at=counts.oldest_pending(connection, name) if by_status.get(Status.PENDING) else None,
-            )
-        )
-    return states

@@ -31,7 +31,7 @@ from peerd.storage.overview import DiskCondition, StorageOverview
 from peerd.store.alerts import AlertRecord
 from peerd.store.files.risks import RISKS
 from peerd.store.nodes import Node, ProcessRecord
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 from peerd.web.dependencies import AioClientDependency, ViewerOfAllDependency
 from peerd.web.node_metrics import expose_node_metrics
 from peerd.web.problems import documented

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from peerd.store.queue_states import DepthPoint
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.diagnostics.prospect import prospect_of
+from peerd.store.queue_states import DepthPoint
 
 FALLING = "if they go on falling by"
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

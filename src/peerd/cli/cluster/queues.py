@@ -20,7 +20,7 @@ from peerd.cli.output.tables import AlignedTable, Column, right
 from peerd.config.problems import suggest_similar
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import AttemptFigures
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 
 app = new_app("List, pause and resume queues.")
 

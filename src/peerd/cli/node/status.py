@@ -27,7 +27,7 @@ from peerd.cli.output.live_display import LiveDisplay
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 from peerd.supervision import control_client
 
 app = new_app()

@@ -16,7 +16,7 @@ from peerd.operate.client import Client
 from peerd.operate.figures import AttemptFigures, Overview
 from peerd.store.alerts import AlertRecord
 from peerd.store.nodes import Node, NodeLoad
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 
 MOST_TASKS: Final = 200
 MOST_ALERTS: Final = 100

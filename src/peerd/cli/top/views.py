@@ -22,7 +22,7 @@ from peerd.cli.tasks.show import describe_node, describe_note, describe_since, t
 from peerd.cli.top.reading import Reading
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 
 BAR_WIDTH: Final = 6
 LONGEST: Final = 300

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.queues import MOST_KICKED
-from peerd.store.queues import QueueState
+from peerd.store.queue_states import QueueState
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import WHOLE, Duration, QueueName, RequestBody
 from peerd.web.problems import documented
