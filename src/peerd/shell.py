@@ -52,16 +52,18 @@ class Service:
     The order is start → run, with `receive` for each frame of the master, → drain → close. `run` continues during
     `drain` and `close`, and is cancelled after them. After a second request to stop, `drain` and `close` are cancelled
     and called again, with no grace.
+
+    Attributes:
+        capabilities: the queues and handlers that the process serves.
+        heartbeat_every: seconds between two heartbeats of the process; None: the service writes them.
+        limits: bytes of `memory` and processors of `cpu`, above which the agent has the process replaced.
+        options: for user code, as `process.options`.
     """
 
     capabilities: ProcessCapabilities = processes.NO_CAPABILITIES
-    """The queues and handlers that the process serves."""
     heartbeat_every: float | None = HEARTBEAT_INTERVAL
-    """Seconds between two heartbeats of the process; None: the service writes them."""
     limits: Mapping[str, float | None] = {}
-    """Bytes of `memory` and processors of `cpu`, above which the agent has the process replaced."""
     options: Mapping[str, Any] = {}
-    """For user code, as `process.options`."""
 
     async def register(self, shell: ProcessShell) -> tuple[Node, int]:
         """Register the process; returns its node, and its id. The agent registers the node as well."""
@@ -100,13 +102,15 @@ class ProcessShell:
         client: a `Client` on the database, for user code.
         error_hook: gets the errors of the process.
         attach: called with the process before it is registered, for what else runs in it.
+
+    Attributes:
+        node: where the process is registered, as `process_id`.
     """
 
     link: Link
     process: ProcessContext
     outages: OutageTracker
     node: Node
-    """Where the process is registered, as `process_id`."""
     process_id: int
 
     def __init__(
