@@ -40,9 +40,7 @@ class ReportedGrowth:
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[SeriesKey, float] = {}
-        self._histograms: dict[SeriesKey, Histogram] = {}
-        self._gauges: dict[SeriesKey, float] = {}
+        self._reported: dict[SeriesKey, Sample] = {}
 
     def take(self, samples: Iterable[Sample]) -> list[Sample]:
         """What has changed, which counts as reported from now on."""
@@ -50,36 +48,30 @@ class ReportedGrowth:
 
     def undo(self, growth: Iterable[Sample]) -> None:
         """These were not delivered: they are part of the next growth."""
-        for sample in growth:
-            key = sample.key
-            if sample.kind is MetricKind.COUNTER:
-                self._numbers[key] -= sample.value
-            elif sample.kind is MetricKind.HISTOGRAM:
-                self._histograms[key] = self._histograms[key].since(sample.histogram)
-            else:
-                self._gauges.pop(key, None)
+        for one in growth:
+            reported = self._reported.pop(one.key, None)
+            if reported is not None and one.kind not in GAUGES:
+                self._reported[one.key] = _difference(reported, one)
 
     def forget_gauges(self) -> None:
         """Report all gauges again: a new agent knows none."""
-        self._gauges.clear()
+        self._reported = {key: sample for key, sample in self._reported.items() if sample.kind not in GAUGES}
 
     def _growth_of(self, sample: Sample) -> Sample | None:
-        key = sample.key
-        if sample.kind in GAUGES:
-            if self._gauges.get(key) == sample.value:
-                return None
-            self._gauges[key] = sample.value
-            return sample
-        if sample.kind is MetricKind.COUNTER:
-            grown = sample.value - self._numbers.get(key, 0.0)
-            self._numbers[key] = sample.value
-            return Sample(sample.name, sample.labels, grown) if grown > 0 else None
-        now = sample.histogram
-        before = self._histograms.get(key, Histogram())
-        if now.counts == before.counts:
+        before = self._reported.get(sample.key)
+        if before == sample:
             return None
-        self._histograms[key] = now
-        return sample_of(sample.name, sample.labels, now.since(before))
+        self._reported[sample.key] = sample
+        if sample.kind in GAUGES:
+            return sample
+        growth = sample if before is None else _difference(sample, before)
+        return growth if growth.value > 0 or growth.bins else None
+
+
+def _difference(now: Sample, before: Sample) -> Sample:
+    if now.kind is MetricKind.HISTOGRAM:
+        return sample_of(now.name, now.labels, now.histogram.since(before.histogram))
+    return Sample(now.name, now.labels, now.value - before.value)
 
 
 class MetricsReporter:
