@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from peerd.domain.errors import PeerdError
 from peerd.runtime.process.uncaught_exceptions import describe_exception
@@ -13,22 +13,12 @@ RAISE_WITHIN: Final = 1.0
 """Seconds that an app has, after it has reported a failed startup, to raise the cause, which says more."""
 
 
-class LifespanFailed(PeerdError):
-    """The app did not start or shut down."""
-
-    phase: ClassVar[str]
+class StartupFailed(PeerdError):
+    """The app did not start."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
-        super().__init__(f"the app's {self.phase} failed: {reason}")
-
-
-class StartupFailed(LifespanFailed):
-    phase = "startup"
-
-
-class ShutdownFailed(LifespanFailed):
-    phase = "shutdown"
+        super().__init__(f"the app's startup failed: {reason}")
 
 
 class Lifespan:
@@ -79,23 +69,22 @@ class Lifespan:
             raise StartupFailed(describe_exception(cause)) from cause
         self._started = not self._task.done()
 
-    async def shutdown(self) -> None:
-        """Shut the app down, if it has a lifespan. It may be called again after it was cancelled.
+    async def shutdown(self) -> str | None:
+        """Shut the app down, if it has a lifespan; return the failure that it reported or raised.
 
-        Raises:
-            ShutdownFailed: the app reported or raised a failure.
+        It may be called again after it was cancelled.
         """
         if not self._started or self._task is None:
-            return
+            return None
         if not self._ending:
             self._ending = True
             self._answer.clear()
             self._incoming.put_nowait({"type": "lifespan.shutdown"})
         await self._wait_for_answer(self._task)
         if self._failure is not None:
-            raise ShutdownFailed(last_line(self._failure) or "it says so")
-        if (cause := self._exception()) is not None:
-            raise ShutdownFailed(describe_exception(cause)) from cause
+            return last_line(self._failure) or "it says so"
+        cause = self._exception()
+        return None if cause is None else describe_exception(cause)
 
     async def cancel(self) -> None:
         """Cancel the lifespan if it still runs."""

@@ -23,7 +23,7 @@ from peerd.shell import ProcessShell, Service, reasons_to_recycle, spread_factor
 from peerd.web_server.app_state import ACCESS_STATE, RINGS_STATE, RingSubscriptions
 from peerd.web_server.connection_tracker import ConnectionTracker
 from peerd.web_server.http import HttpProtocol
-from peerd.web_server.lifespan import Lifespan, ShutdownFailed
+from peerd.web_server.lifespan import Lifespan
 from peerd.web_server.websocket import WebSocketProtocol
 
 CANCEL_WITHIN: Final = 1.0
@@ -113,10 +113,9 @@ class WebServer:
             await self._lifespan.cancel()
 
     async def _shut_down(self) -> None:
-        try:
-            await self._lifespan.shutdown()
-        except ShutdownFailed as error:
-            self._emit_shutdown_failure(error.reason)
+        failure = await self._lifespan.shutdown()
+        if failure is not None:
+            self._emit_shutdown_failure(failure)
 
     def _emit_shutdown_failure(self, error: str) -> None:
         self._events.emit(events.AttemptHookFailed(hook="lifespan shutdown", error=error))

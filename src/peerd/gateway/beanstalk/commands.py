@@ -123,7 +123,7 @@ def to_client_priority(priority: int) -> int:
 
 BAD_FORMAT: Final = invalid(replies.BAD_FORMAT)
 UNKNOWN_COMMAND: Final = invalid(replies.UNKNOWN_COMMAND)
-UNLOCKED: Final = frozenset({"auth", "quit", "invalid"})
+WITHOUT_TOKEN: Final = frozenset({"auth", "quit", "invalid"})
 """Commands that need no token."""
 
 Reader = Callable[[str, bytes], Command]
@@ -374,7 +374,7 @@ class CommandParser:
         if buffer.startswith(PUT, start):
             return self._read_put(start, end)
         command = command_of(buffer[start:end])
-        if self._locked and command.name not in UNLOCKED:
+        if self._locked and command.name not in WITHOUT_TOKEN:
             return _UNAUTHORIZED
         return command
 
