@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, Final
+from unittest.mock import patch
 
 import sqlalchemy as sa
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from peerd.domain.bulk import BulkBury, BulkCancel, BulkDelete, BulkKick, BulkMove, BulkRetry, BulkSnooze, TaskAction
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask
 from peerd.store import enqueue
 from peerd.store.enqueue import Enqueued
 from peerd.store.schema.tables import tasks as task_table
 from peerd.store.tasks import actions
+from peerd.store.tasks.actions import act_on_task
 from tests.model.compare import read_all
 from tests.model.database_clock import AHEAD
 from tests.model.machine.base import CLAIM_INDEXES, NEVER, NODES, QUEUES, ModelMachine, has_task_in, only_if
@@ -133,10 +137,20 @@ class UserSteps(ModelMachine):
         task_id = self._pick_task(index)
         values: dict[str, Any] = {"cancel": "too dear", "move": node, "bury": 1, "snooze": 300.0}
         given = (values[what],) if what in values else ()
-        self.both(
-            lambda: self.run(getattr(actions, what), task_id, *given),
-            lambda: getattr(user_rules, what)(self.state, task_id, *given),
-        )
+        named: dict[str, TaskAction] = {
+            "cancel": BulkCancel("too dear"),
+            "retry": BulkRetry(),
+            "move": BulkMove(node),
+            "snooze": BulkSnooze(300.0),
+            "bury": BulkBury(),
+            "kick": BulkKick(),
+            "delete": BulkDelete(),
+        }
+        with patch.object(actions, "time", SimpleNamespace(time_ns=lambda: 1000)):
+            self.both(
+                lambda: self.run(act_on_task, task_id, named[what]),
+                lambda: getattr(user_rules, what)(self.state, task_id, *given),
+            )
 
     def _pick_task(self, index: int) -> int:
         running = [task.id for task in self.state.working()]

@@ -96,9 +96,9 @@ def retry(state: ModelState, task_id: int) -> None:
 
 
 def move(state: ModelState, task_id: int, node: str | None) -> None:
+    task = _allowed(state, task_id, TaskEvent.MOVE)
     if node is not None and node not in state.nodes:
         raise NodeNotFound(node, sorted(state.nodes))
-    task = _allowed(state, task_id, TaskEvent.MOVE)
     lease = _revoke_claim(state, task, "moved")
     state.follow(task, TaskEvent.MOVE, lease=lease, node_id=None if node is None else state.nodes[node].id)
 

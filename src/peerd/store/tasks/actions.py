@@ -58,7 +58,9 @@ from peerd.store.tasks.rows import (
 
 Refusals = Mapping[int, UniqueKeyTaken]
 """The tasks that were left as they are, by their ids."""
-NOTHING_LEFT: Final = dict.fromkeys(("start_at", "buried_order", "finished_at", "result", "progress", "progress_note"))
+NOTHING_LEFT: Final = dict.fromkeys(
+    ("start_at", "deadline_at", "buried_order", "finished_at", "result", "progress", "progress_note")
+)
 """What a task loses that is run again."""
 
 
@@ -100,13 +102,15 @@ def act(connection: Connection, action: TaskAction, locked: Sequence[Task], **ma
         case BulkCancel(reason):
             label, values = "withdrawn", canceled_values(reason)
         case BulkSnooze(seconds):
-            label, reason, values = "snoozed", "to be run later", {"start_at": seconds_from_now(seconds)}
+            label, reason = "snoozed", "to be run later"
+            values = {"start_at": seconds_from_now(seconds), "deadline_at": None}
         case BulkMove(node):
             label, reason = "moved", f"moved to {node or 'any node'}"
-            values = {"node_id": None if node is None else get_node_id(connection, node)}
+            values = {"node_id": None if node is None else get_node_id(connection, node), "deadline_at": None}
         case BulkBury():
             label, reason = "buried", "set aside by hand"
-            values = {"buries": raised(tasks.c.buries), "buried_order": time.time_ns() // 1000}  # kicked in this order
+            order = time.time_ns() // 1000  # queue clients kick what was buried first
+            values = {"buries": raised(tasks.c.buries), "buried_order": order, "deadline_at": None}
         case BulkChange():
             values = changed_values(action)
         case BulkKick():
@@ -165,7 +169,7 @@ def _move_to_queue(connection: Connection, locked: Sequence[Task], queue: str, *
             except UniqueKeyTaken as error:
                 refused[task.id] = error
     _take_from_holders(connection, moved, "moved", f"moved to queue {queue}")
-    _write(connection, moved, TaskEvent.MOVE, queue=queue, **mark)
+    _write(connection, moved, TaskEvent.MOVE, queue=queue, deadline_at=None, **mark)
     return refused
 
 
@@ -175,7 +179,7 @@ def _write(connection: Connection, locked: Sequence[Task], event: TaskEvent, **v
         target = after(status, event)
         assert isinstance(target, Status)
         lease = {"lease": next_lease(tasks.c.lease)} if status is Status.WORKING else {}
-        written = {"status": status_literal(target), "deadline_at": None, **lease, **values}
+        written = {"status": status_literal(target), **lease, **values}
         update_tasks(connection, ids, status_is(status), **written)
 
 
