@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from unittest.mock import Mock
 
 import pytest
 import sqlalchemy as sa
 
-from peerd.agent.database_health import DatabaseHealthMonitor
+from peerd.agent.database_health import examine
 from peerd.operate.diagnostics import examine_slowdowns, mysql, postgresql
 from peerd.runtime.observability.events import DatabaseSlowdownDetected, Event, EventBus
 from peerd.store.connection.database import Database
@@ -43,10 +42,7 @@ def forgotten_view(store: Database) -> Iterator[str]:
 
 def events_of_agent(store: Database, node: str) -> list[DatabaseSlowdownDetected]:
     events: list[Event] = []
-    monitor = DatabaseHealthMonitor()
-    # what `start` sets, without its loop
-    monitor._shell = Mock(database=store, events=EventBus(events.append), link=Mock(node=node))
-    asyncio.run(monitor.examine())
+    asyncio.run(examine(store, node, EventBus(events.append)))
     return [event for event in events if isinstance(event, DatabaseSlowdownDetected)]
 
 

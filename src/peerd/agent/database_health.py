@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.agent.components import ComponentSupervisor, Subsystem
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.diagnostics import Finding, examine_slowdowns
 from peerd.runtime.concurrency import call_on_loop
 from peerd.runtime.observability import events
 from peerd.runtime.observability.events import Event, EventBus
-from peerd.shell import ProcessShell
+from peerd.store.connection.database import Database
 from peerd.store.connection.mysql import is_member
 from peerd.store.schema.tables import nodes
 
@@ -22,33 +22,24 @@ EXAMINE_EVERY: Final = 60.0  # seconds
 REPORT_AFTER: Final = 15.0  # seconds
 
 
-class DatabaseHealthMonitor(Subsystem):
-    """Examines the database once a minute; the first of the active nodes does it for all."""
+async def examine_periodically(database: Database, node: str, bus: EventBus) -> None:
+    """Examine the database once a minute, until cancelled; the first of the active nodes does it for all."""
+    while True:
+        await asyncio.sleep(EXAMINE_EVERY)
+        with suppress(DatabaseUnavailable):
+            await examine(database, node, bus)
 
-    async def start(self, shell: ProcessShell, components: ComponentSupervisor) -> None:
-        """Start examining; SQLite has nothing to examine."""
-        self._shell = shell
-        self._components = components
-        if shell.database.name != "sqlite":
-            components.start("database health", self._examine_periodically)
 
-    async def stop(self, grace: float) -> None:
-        await self._components.stop(["database health"], within=1.0)
+async def examine(database: Database, node: str, bus: EventBus) -> None:
+    """Report what slows the database.
 
-    async def _examine_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(EXAMINE_EVERY)
-            await self.examine()
-
-    async def examine(self) -> None:
-        try:
-            found = await asyncio.to_thread(self._shell.database.read, _examine_for_node, self._shell.link.node)
-        except DatabaseUnavailable:
-            return
-        for finding in found:
-            self._shell.events.emit(
-                events.DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
-            )
+    Raises:
+        DatabaseUnavailable: it does not answer.
+    """
+    for finding in await asyncio.to_thread(database.read, _examine_for_node, node):
+        bus.emit(
+            events.DatabaseSlowdownDetected(subject=finding.subject, message=finding.message, remedy=finding.remedy)
+        )
 
 
 def _examine_for_node(connection: Connection, node: str) -> list[Finding]:

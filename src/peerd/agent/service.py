@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from peerd import __version__
 from peerd.agent.components import ComponentSupervisor, Subsystem
-from peerd.agent.database_health import OutageReporter
+from peerd.agent.database_health import OutageReporter, examine_periodically
 from peerd.agent.orphans import OrphanReleaser
 from peerd.config.settings import LoggingSettings, NodeSettings
 from peerd.domain.alert import AlertKind
@@ -158,6 +158,9 @@ class AgentService(Service):
         )
         self._components.start("heartbeat", heartbeat.run)
         self._components.start("orphan release", self._orphan_releaser.run)
+        if shell.database.name != "sqlite":  # which has nothing to examine
+            examining = partial(examine_periodically, shell.database, shell.node.name, shell.events)
+            self._components.start("database health", examining)
         if self._link.log_file:
             rotation = (self.logging.max_size, self.logging.keep, self._link.request_log_reopen)
             rotating = partial(keep_rotated, Path(self._link.log_file), *rotation)

@@ -8,7 +8,6 @@ from typing import Any
 
 from peerd.agent.alert_delivery import AlertDispatcher
 from peerd.agent.alert_recorder import AlertRecorder
-from peerd.agent.database_health import DatabaseHealthMonitor
 from peerd.agent.doorbell_subsystem import DoorbellSubsystem
 from peerd.agent.metrics import MetricsSubsystem
 from peerd.agent.node_requests import NodeRequestReceiver, NodeRequestRefused
@@ -46,7 +45,6 @@ def agent(payload: Mapping[str, Any]) -> ProcessShell:
     subsystems = (
         AlertDispatcher(settings.alerts, settings.project_directory),
         AlertRecorder(),
-        DatabaseHealthMonitor(),
         SetupRunner(settings.agent.setup, find_setup, settings.node.run_directory, registry),
         MetricsSubsystem(settings.telemetry.metrics),
         doorbell,
