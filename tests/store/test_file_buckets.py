@@ -176,9 +176,7 @@ def test_a_walk_requests_a_check_of_each_file_on_the_disk_batch_by_batch_once(ca
     assert store.run(walk_on, 3) is None
     store.run(begin_walks_of_missing, [disk])
     store.run(copies_bad, disk, put[:2])
-    steps = [store.run(walk_on, 3) for _ in range(4)]
-    assert [(step.files, step.is_last) for step in steps if step] == [(3, False), (3, False), (1, True)]
-    assert steps[-1] is None
+    assert [store.run(walk_on, 3) for _ in range(4)] == [3, 3, 1, None]
     assert catalogue.count(file_checks) == 7
     store.run(begin_walks_of_missing, [disk])
     assert store.run(walk_on, 3) is None, "it was walked already"

@@ -108,11 +108,10 @@ def change_user(
         UserNotFound: there is none.
         LastAdmin: no enabled admin with a password would be left, and ``keep_an_admin``.
     """
-    user = _lock(connection, name, keep_an_admin=keep_an_admin)
+    is_no_admin = bool(disabled) or role not in {None, Role.ADMIN}
+    _lock(connection, name, require_another_admin=keep_an_admin and is_no_admin)
     given = {"role": role, "disabled": disabled}
     values: dict[str, Any] = {column: value for column, value in given.items() if value is not None}
-    if keep_an_admin and (disabled or role not in {None, Role.ADMIN}):
-        _require_another_admin(connection, user)
     connection.execute(sa.update(users).where(users.c.name == name).values(updated_at=now(), **values))
     delete_sessions_of(connection, name)
     return get_user(connection, name)
@@ -142,29 +141,26 @@ def remove_user(connection: Connection, name: str, *, keep_an_admin: bool = Fals
         UserNotFound: there is none.
         LastAdmin: see `change_user`.
     """
-    user = _lock(connection, name, keep_an_admin=keep_an_admin)
-    if keep_an_admin:
-        _require_another_admin(connection, user)
+    _lock(connection, name, require_another_admin=keep_an_admin)
     delete_sessions_of(connection, name)
     connection.execute(sa.delete(users).where(users.c.name == name))
 
 
-def _lock(connection: Connection, name: str, *, keep_an_admin: bool) -> User:
-    """The user, locked; for a change that may take away the last admin, with all admins, in the order of names."""
-    if keep_an_admin:
+def _lock(connection: Connection, name: str, *, require_another_admin: bool) -> None:
+    """Lock a user; one that may be the last admin with all admins, in the order of names, of which there must be two.
+
+    Raises:
+        UserNotFound: there is none of this name.
+        LastAdmin: it is the only enabled admin with a password.
+    """
+    if require_another_admin:
         admins = sa.select(users.c.name).where(sa.or_(users.c.role == Role.ADMIN, users.c.name == name))
         connection.execute(admins.order_by(users.c.name).with_for_update()).all()
-    return get_user(connection, name, lock=True)
-
-
-def _require_another_admin(connection: Connection, user: User) -> None:
-    if user.role is not Role.ADMIN or user.disabled:
-        return
-    others = sa.select(users.c.name).where(
-        users.c.role == Role.ADMIN, users.c.name != user.name, sa.not_(users.c.disabled), HAS_PASSWORD
-    )
-    if connection.execute(others.limit(1)).first() is None:
-        raise LastAdmin(user.name)
+    user = get_user(connection, name, lock=True)
+    if require_another_admin and user.role is Role.ADMIN and not user.disabled:
+        is_other = users.c.role == Role.ADMIN, users.c.name != name, sa.not_(users.c.disabled), HAS_PASSWORD
+        if connection.execute(sa.select(users.c.name).where(*is_other).limit(1)).first() is None:
+            raise LastAdmin(name)
 
 
 # ---------------------------------------------------------------- sessions and login limits

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -19,6 +19,8 @@ from peerd.store.records import read_all, to_record
 from peerd.store.schema.tables import disks, file_buckets, file_copies, file_upload_parts, file_uploads, files, nodes
 from peerd.store.schema.types import seconds_from_now
 
+Entry = TypeVar("Entry", StoredFile, Upload)
+Conditions = Sequence[sa.ColumnElement[bool]]
 MAX_PAGE: Final = 1000
 ROWS_BEFORE_PREFIX: Final = 100
 """Rows that are read at once where the next one may begin a prefix that stands for many."""
@@ -56,79 +58,90 @@ def list_files(
         after: keys after this one only.
         delimiter: keys that have it after the prefix are one entry of ``prefixes`` together.
         limit: the most entries, files and prefixes.
-
-    The cost of a page does not depend on how many files a prefix stands for: the walk goes on behind its last key.
     """
-    page = _Page(connection, bucket, prefix, delimiter)
-    page.start_behind(after)
-    while page.size < limit and page.read(limit - page.size):
-        pass
-    is_more = page.size >= limit and page.has_more()
-    return FileList(page.files, page.prefixes, page.last if is_more else None)
+
+    def read(conditions: Conditions, limit: int) -> list[StoredFile]:
+        current = select_files(files.c.bucket_id == bucket.id, files.c.is_current == 1, *conditions)
+        return read_all(connection, StoredFile, current.order_by(files.c.file_key).limit(limit))
+
+    page = _Page(read, files.c.file_key, None, prefix, delimiter)
+    is_more = page.fill((after, None), limit)
+    return FileList(page.entries, page.prefixes, page.last[0] if is_more else None)
 
 
-class _Page:
-    """A page while it is read; the arguments are those of `list_files`."""
+class _Page(Generic[Entry]):
+    """A page of entries in the order of their keys, and of their ids if there are several of a key, while it is read.
 
-    def __init__(self, connection: Connection, bucket: Bucket, prefix: str, delimiter: str) -> None:
-        self.files: list[StoredFile] = []
+    The cost of a page does not depend on how many entries a prefix stands for: the walk goes on behind its last key.
+
+    Args:
+        read: the first entries that meet conditions, at most so many.
+        key: the column of the keys.
+        entry_id: the column of the ids; None: there is one entry of a key.
+        prefix: what keys begin with.
+        delimiter: keys that have it after the prefix are one entry of ``prefixes`` together.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[Conditions, int], list[Entry]],
+        key: sa.Column[Any],
+        entry_id: sa.Column[Any] | None,
+        prefix: str,
+        delimiter: str,
+    ) -> None:
+        self.entries: list[Entry] = []
         self.prefixes: list[str] = []
-        self.last = ""
-        """The last entry."""
-        self._connection = connection
-        self._bucket = bucket
+        self.last: tuple[str, str] = ("", "")
+        self._read: Callable[[Conditions, int], list[Entry]] = read
+        self._key = key
+        self._id = entry_id
         self._prefix = prefix
         self._delimiter = delimiter
-        self._from: sa.ColumnElement[bool] | None = None
+        self._from: list[sa.ColumnElement[bool]] = []
 
-    @property
-    def size(self) -> int:
-        """The number of entries."""
-        return len(self.files) + len(self.prefixes)
+    def fill(self, after: tuple[str, str | None], limit: int) -> bool:
+        """Read entries behind a key, or behind an id of it, until there are so many; whether there are more."""
+        self._start_behind(*after)
+        while (wanted := limit - len(self.entries) - len(self.prefixes)) > 0 and self._read_some(wanted):
+            pass
+        return wanted <= 0 and bool(self._rows(1))
 
-    def start_behind(self, entry: str) -> None:
-        """Read on behind a key, or behind all keys that an entry of the prefixes stands for."""
-        if common_prefix(entry, self._prefix, self._delimiter) == entry:
-            self._start_at(_end_of_prefix(entry))
-        elif entry >= self._prefix:
-            self._from = files.c.file_key > entry
-        else:
+    def _start_behind(self, key: str, entry_id: str | None) -> None:
+        """Read on behind an entry, or behind all keys that one of the prefixes stands for."""
+        if common_prefix(key, self._prefix, self._delimiter) == key:
+            self._start_at(_end_of_prefix(key))
+        elif key < self._prefix:
             self._start_at(self._prefix)
-
-    def read(self, wanted: int) -> bool:
-        """Read some entries; whether there may be more."""
-        rows = self._rows(min(wanted, ROWS_BEFORE_PREFIX) if self._delimiter else wanted)
-        for file in rows:
-            common = common_prefix(file.key, self._prefix, self._delimiter)
-            if common is not None:
-                self.prefixes.append(common)
-                self.last = common
-                self.start_behind(common)
-                return True
-            self.files.append(file)
-            self.last = file.key
-        if rows:
-            self.start_behind(self.last)
-        return bool(rows)
-
-    def has_more(self) -> bool:
-        """Whether a file is behind the last entry."""
-        return bool(self._rows(1))
-
-    def _rows(self, limit: int) -> list[StoredFile]:
-        conditions = [files.c.bucket_id == self._bucket.id, files.c.is_current == 1]
-        if self._from is not None:
-            conditions.append(self._from)
-        if (end := _end_of_prefix(self._prefix)) is not None:
-            conditions.append(files.c.file_key < end)
-        statement = select_files(*conditions).order_by(files.c.file_key).limit(limit)
-        return read_all(self._connection, StoredFile, statement)
+        elif self._id is None or entry_id is None:
+            self._from = [self._key > key]
+        else:
+            self._from = [sa.or_(self._key > key, sa.and_(self._key == key, self._id > entry_id))]
 
     def _start_at(self, key: str | None) -> None:
         if key is None:  # behind the last text that there is
-            self._from = sa.false()
+            self._from = [sa.false()]
         elif key:
-            self._from = files.c.file_key >= key
+            self._from = [self._key >= key]
+
+    def _read_some(self, wanted: int) -> bool:
+        rows = self._rows(min(wanted, ROWS_BEFORE_PREFIX) if self._delimiter else wanted)
+        for entry in rows:
+            common = common_prefix(entry.key, self._prefix, self._delimiter)
+            if common is not None:
+                self.prefixes.append(common)
+                self.last = (common, "")
+                self._start_behind(common, None)
+                return True
+            self.entries.append(entry)
+            self.last = (entry.key, str(entry.id))
+        if rows:
+            self._start_behind(*self.last)
+        return bool(rows)
+
+    def _rows(self, limit: int) -> list[Entry]:
+        end = _end_of_prefix(self._prefix)
+        return self._read(self._from if end is None else [*self._from, self._key < end], limit)
 
 
 def common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
@@ -260,38 +273,15 @@ def list_uploads(
         delimiter: keys that have it after the prefix are one entry of ``prefixes`` together.
         limit: the most entries, uploads and prefixes.
     """
-    page = UploadList([], [])
-    last: tuple[str, str] | None = None
-    skipped = after[0] if delimiter and after[0].endswith(delimiter) and after[0] > prefix else None
-    key, upload_id = after
-    while True:
-        rows = _rows_after(connection, bucket, prefix, key, upload_id)
-        for upload in rows:
-            key, upload_id = upload.key, upload.id
-            common = common_prefix(upload.key, prefix, delimiter)
-            if (common is not None and common == skipped) or (page.prefixes and common == page.prefixes[-1]):
-                continue
-            if len(page.uploads) + len(page.prefixes) >= limit:
-                return UploadList(page.uploads, page.prefixes, last)
-            if common is not None:
-                page.prefixes.append(common)
-                last = (common, "")
-            else:
-                page.uploads.append(upload)
-                last = (upload.key, upload.id)
-        if len(rows) < MAX_PAGE:
-            return page
 
+    def read(conditions: Conditions, limit: int) -> list[Upload]:
+        of_bucket = SELECT.where(file_uploads.c.bucket_id == bucket.id, *IS_OF_S3, *conditions)
+        ordered = of_bucket.order_by(file_uploads.c.file_key, file_uploads.c.id)
+        return read_all(connection, Upload, ordered.limit(limit))
 
-def _rows_after(connection: Connection, bucket: Bucket, prefix: str, key: str, upload_id: str | None) -> list[Upload]:
-    follows = file_uploads.c.file_key > key
-    if upload_id is not None:
-        follows = sa.or_(follows, sa.and_(file_uploads.c.file_key == key, file_uploads.c.id > upload_id))
-    if prefix > key:
-        follows = file_uploads.c.file_key >= prefix
-    found = SELECT.where(file_uploads.c.bucket_id == bucket.id, follows, *IS_OF_S3)
-    found = found.order_by(file_uploads.c.file_key, file_uploads.c.id).limit(MAX_PAGE)
-    return [upload for upload in read_all(connection, Upload, found) if upload.key.startswith(prefix)]
+    page = _Page(read, file_uploads.c.file_key, file_uploads.c.id, prefix, delimiter)
+    is_more = page.fill(after, limit) and limit > 0
+    return UploadList(page.entries, page.prefixes, page.last if is_more else None)
 
 
 def stale_uploads(connection: Connection, disk_ids: Sequence[int], age: float, limit: int) -> list[Upload]:

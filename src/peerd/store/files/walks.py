@@ -28,15 +28,6 @@ IS_MOVED: Final = "whole"
 """The health of a file that has all its copies, and one more to be made or removed."""
 
 
-class WalkStep(msgspec.Struct, frozen=True):
-    """A batch of a walk: the disk, why it is walked, how many files were found, and whether these were the last."""
-
-    disk_id: int
-    reason: str
-    files: int
-    is_last: bool
-
-
 def begin_walks_of_missing(connection: Connection, disk_ids: Collection[int]) -> None:
     """Begin a walk over each disk that has become missing."""
     is_new = disks.c.id.in_(sorted(disk_ids)), disks.c.missing_at.is_(None)
@@ -64,13 +55,16 @@ def walk_again(connection: Connection) -> None:
             connection.execute(sa.update(disks).where(*is_free).values(values))
 
 
-def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -> WalkStep | None:
-    """Request checks of the next files of a walk; None: there is no walk, or other nodes are at all of them.
+def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -> int | None:
+    """Request checks of the next files of a walk; return how many.
 
     Args:
         connection: in a transaction.
         limit: the most files.
         missing: disks whose copies do not count.
+
+    Returns:
+        the number of files; None: there is no walk, or other nodes are at all of them.
     """
     columns = disks.c.id, disks.c.walked_for, disks.c.walked_to
     is_walked = disks.c.walked_for.is_not(None), disks.c.walked_for != REBALANCE
@@ -81,10 +75,10 @@ def walk_on(connection: Connection, limit: int, missing: Collection[int] = ()) -
     file_ids = files_on_disk(connection, row.id, -1 if row.walked_to is None else row.walked_to, limit)
     without = {row.id} if row.walked_for in (MISSING, DiskState.LOST) else set()
     request_checks(connection, _dangers(connection, file_ids, without | set(missing)))
-    is_last = len(file_ids) < limit
-    place = {"walked_for": None, "walked_to": None} if is_last else {"walked_to": file_ids[-1]}
+    is_over = len(file_ids) < limit
+    place = {"walked_for": None, "walked_to": None} if is_over else {"walked_to": file_ids[-1]}
     connection.execute(sa.update(disks).where(disks.c.id == row.id).values(place))
-    return WalkStep(row.id, row.walked_for, len(file_ids), is_last)
+    return len(file_ids)
 
 
 def files_on_disk(
