@@ -109,6 +109,19 @@ def test_a_new_generation_that_does_not_boot_is_abandoned_and_the_old_one_contin
     running_again(stub_node, "video-1", pid)
 
 
+def test_a_process_that_a_failed_reload_has_left_is_replaced_by_the_next_one(node: Nodes) -> None:
+    stub_node = planned(node(AGENT, VIDEO, {"name": "video-2"})).up()
+    before = pids(stub_node)
+    slots = {"video-1": {}, "video-2": {"start": ["once fail a passing fault"]}}
+    plan_anew(stub_node, video={"payload": stub_node.plan["kinds"][1]["payload"] | {"slots": slots}})
+    assert reload(stub_node, config_only=True)["progress"] == "abandoned"
+    between = pids(stub_node)
+    assert {name for name in before if before[name] == between[name]} == {"agent", "video-2"}
+    assert reload(stub_node, config_only=True)["kinds"] == {"video": "done"}
+    after = pids(stub_node)
+    assert {name for name in between if between[name] == after[name]} == {"agent", "video-1"}
+
+
 def test_a_reload_follows_the_plan_and_touches_only_what_has_changed(node: Nodes) -> None:
     stub_node = planned(node(AGENT, VIDEO, {"name": "video-2"}, AUDIO, {"name": "text-1"})).up()
     before = pids(stub_node)

@@ -185,10 +185,11 @@ class RollingRestart:
         self._step: tuple[SlotEntry, Replacement] | None = None
         last = ROLES_REPLACED_LAST
         kinds = sorted(
-            self._kinds_to_replace(plan), key=lambda kind: last.index(kind.role) + 1 if kind.role in last else 0
+            (kind for kind in plan.kinds if request.includes(kind.name) and self._table.of_kind(kind.name)),
+            key=lambda kind: last.index(kind.role) + 1 if kind.role in last else 0,
         )
         self._apply_plan(plan)
-        self._queue = deque((entry, kind) for kind in kinds for entry in self._table.of_kind(kind.name))
+        self._queue = deque(self._entries_to_replace(kinds))
         request.by_kind |= {kind.name: "waiting" for _, kind in self._queue}
 
     def advance(self, now: float) -> None:
@@ -204,13 +205,12 @@ class RollingRestart:
         if entry.replacement is not replacement and entry.replacing is None:  # else it boots, or is being replaced
             self._manager.replace(entry, replacement, now)
 
-    def _kinds_to_replace(self, plan: Plan) -> Iterator[Kind]:
-        for kind in plan.kinds:
-            present = self._table.kinds.get(kind.name)
-            if present is None or not self.request.includes(kind.name) or not self._table.of_kind(kind.name):
-                continue
-            if not self.request.config_only or not kind.is_like(present):
-                yield kind
+    def _entries_to_replace(self, kinds: Sequence[Kind]) -> Iterator[tuple[SlotEntry, Kind]]:
+        """With `config_only` the slots whose plan has changed: a reload that failed may have left some of a kind."""
+        for kind in kinds:
+            for entry in self._table.of_kind(kind.name):
+                if not self.request.config_only or not kind.is_like(entry.slot.kind):
+                    yield entry, kind
 
     def _apply_plan(self, plan: Plan) -> None:
         planned = {kind.name: kind for kind in plan.kinds if self.request.includes(kind.name)}
