@@ -1,6 +1,6 @@
 """From the master's alerts to the hooks, which send them to the log, a web server, a mail server or a command.
 
-Each hook has its own rate limit, queue and retries, and delays no other. It raises a readable error when it fails.
+Each hook has its own rate limit, queue and retries, and delays no other. A hook that fails raises an error for people.
 """
 
 from __future__ import annotations

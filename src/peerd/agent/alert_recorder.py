@@ -1,6 +1,6 @@
-"""From the master's alerts to their table, beside the hooks and whether there are any.
+"""Writes the master's alerts into their table, whether or not there are hooks.
 
-An alert waits until the database has it: the one that reports that the database is away, too.
+An alert waits until the database has it, also the alert that the database is away.
 """
 
 from __future__ import annotations

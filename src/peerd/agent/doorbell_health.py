@@ -1,9 +1,9 @@
-"""Whether the doorbell works. Workers poll rarely only while it is known to.
+"""Whether the doorbell works. Workers poll rarely only while it is known to work.
 
-It works while the agent receives the pings that it sends to its own address, every active node has an address, and no
-sender that belongs to the cluster is rejected. A single rejected ring proves nothing, because any machine can send one;
-two different ones that name this incarnation of the node, and are of the present time or signed, are taken for those of
-a member of the cluster whose secret or clock is wrong.
+The doorbell works while the agent receives the pings that it sends to its own address, every active node has an
+address, and no sender that belongs to the cluster is rejected. A single rejected ring proves nothing, because any
+machine can send one; two different ones that name this incarnation of the node, and are of the present time or signed,
+are taken for those of a member of the cluster whose secret or clock is wrong.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class MetricsSubsystem(Subsystem):
             self.metrics.count("peerd_deaths_total", cause if cause in DEATH_CAUSES else OTHER)
 
     def _count_restarts(self, processes: Iterable[Mapping[str, Any]]) -> None:
-        """Those that were there before this agent are its predecessor's to count."""
+        """Count the restarts of processes since this agent began; its predecessor has counted earlier ones."""
         found = {int(process["pid"]): process for process in processes}
         if self._known_pids is not None:
             for pid in found.keys() - self._known_pids:

@@ -1,4 +1,4 @@
-"""Checks of settings against each other: contradictions, which are problems, and warnings."""
+"""Checks of settings: tables that are incomplete, contradictions, both of which are problems, and warnings."""
 
 from __future__ import annotations
 

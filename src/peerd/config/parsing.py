@@ -1,6 +1,6 @@
 """Parses tables into sections: each value by the type of its key, and every mistake is found at once.
 
-This is the one place where written values become settings: values of peerd.toml, the attributes of a worker's class,
+All written values are parsed here: values of peerd.toml, the attributes of a worker's class,
 and the schedules that an agent's code registers.
 """
 

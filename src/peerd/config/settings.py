@@ -1,8 +1,8 @@
 """The settings of a node: frozen values, every duration in seconds and every size in bytes.
 
-They come from `peerd.config.load`; docs/configuration.md explains each key. A field is a key of peerd.toml; its type
-(`peerd.config.values`) defines how it is parsed. Every process loads this module, so nothing here reads a file: only
-commands and the planner do (`peerd.config.loading`); other processes get the values (`peerd.config.section`).
+`peerd.config.load` makes them of a file; docs/configuration.md explains each key. A field is a key of peerd.toml; its
+type (`peerd.config.values`) defines how it is parsed. Every process loads this module, so nothing here reads a file:
+only commands and the planner do (`peerd.config.loading`); other processes get the values (`peerd.config.section`).
 """
 
 from __future__ import annotations

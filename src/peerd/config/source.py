@@ -3,8 +3,8 @@
 Neither tomllib nor another dependency reports line numbers. So this module finds where each statement of the file
 begins; tomllib parses the statement.
 
-The variable PEERD_<SECTION>_<KEY> overrides the key of peerd.toml. Workers have no such variables: their names may
-hold any character.
+The variable PEERD_<SECTION>_<KEY> overrides the key of peerd.toml. Only the sections of `SECTIONS` have
+such variables: names of other tables may hold any character.
 """
 
 from __future__ import annotations

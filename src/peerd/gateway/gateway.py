@@ -1,6 +1,6 @@
-"""The gateway: what serves the queue clients of one process, whichever protocol they speak.
+"""The gateway: what serves the queue clients of one process, in any protocol.
 
-Its parts are put together here, each of those that it uses: `OperationQueue` executes operations in batches,
+`Gateway` makes its parts, each after those that it calls: `OperationQueue` executes operations in batches,
 `ReadyJobs` offers jobs to the clients that wait, `Tubes`, `Puts` and `ReservationEnds` are what commands do, and
 `Reserving` has the clients with their reserves. Replies come after the commit. Everything but the batches runs on the
 event loop.

@@ -141,7 +141,7 @@ def _put(connection: Connection, _: Holder, given: Sequence[Put]) -> Results:
 
 
 def _reserve(connection: Connection, holder: Holder, given: Sequence[Reserve]) -> Results:
-    """Those that follow one another and want the same tubes are one claim, so that the first gets the first job."""
+    """Reserves that follow one another and want the same tubes are one claim: the earliest client gets the best job."""
     results: list[list[ReservedJob]] = []
     position = 0
     while position < len(given):

@@ -1,6 +1,7 @@
-"""The chores that stage due tasks and delete rows that are no longer needed.
+"""The chores of a manager: what keeps the tables healthy, makes time series coarser, and carries bulk actions out.
 
-Every node's manager runs all of them; each is safe to run on all nodes at once. A chore does one bounded batch in a
+Every node's manager has all of them; each is safe to run on all nodes at once, and those with ``only_on_first`` run on
+the first active node alone. A chore does one bounded batch in a
 transaction and reports its number of rows. After a full batch it pauses shortly and does the next one, until its time
 slice is over (`peerd.manager.service`). A chore with ``due`` runs only when that moment has come, according to the row
 that each round reads. Rescue, lost runs and the activity of nodes depend on the manager's own heartbeats, and are steps
@@ -272,7 +273,7 @@ BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
 
 
 class HistoryWalk:
-    """The walk along the done tasks that deletes those of one age; see `peerd.store.maintenance.chore_batches`.
+    """The walk along the done tasks that deletes those of one age; see `peerd.store.chore_batches`.
 
     The first and each later pass goes up to the tasks that are young enough to stay. A task is read once for each age,
     however many tasks are kept. A walk stays behind what may still appear: tasks whose end has not been committed yet,

@@ -1,8 +1,8 @@
 """Samples of queues and of storage for the whole cluster, by the manager of the first active node.
 
-The statement with which a manager begins each round says for nothing whether its node is the first of the active ones,
-whether any task is pending or working, and whether there are disks: an idle cluster is asked nothing more. A sampler
-has a thread and a connection of its own, so that no chore waits for it.
+The statement with which a manager begins each round also says, at no further cost, whether its node is the first of the
+active ones, whether any task is pending or working, and whether there are disks: an idle cluster is asked nothing more.
+A sampler has a thread and a connection of its own, so that no chore waits for it.
 
 A condition is reported at its begin, each hour while it lasts, and at its end. The first sample of a manager goes on
 with what the one before it has reported: the table of alerts has it. So the end of a backlog is reported although the

@@ -1,7 +1,7 @@
 """Frames: the protocol between master, children and clients of the control socket; and targets of messages.
 
-A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. It is small, because the master
-relays decisions and no data. Standard library only.
+A frame is a 4-byte big-endian length and that many bytes of UTF-8 JSON, one object. A frame has 1 MiB at the most, and
+the data of a message 256 KiB, because the master relays it. Standard library only.
 """
 
 from __future__ import annotations

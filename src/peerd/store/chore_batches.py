@@ -1,4 +1,4 @@
-"""The chores that maintain the tables, one bounded batch each. They are safe to run on every node at once.
+"""The batches of the chores: what each does in one transaction. They are safe to run on every node at once.
 
 Each reads ids without locks, then locks or writes them by primary key with the condition repeated. Rows that another
 session is writing are left for the next batch.

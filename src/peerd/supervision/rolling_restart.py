@@ -2,8 +2,8 @@
 
 `ReloadCoordinator` carries out one request after another: it has the plan computed by a `PlannerProcess`, because the
 master itself loads no configuration, binds new sockets, and advances a `RollingRestart`, which calls
-`ProcessManager.replace` for one slot at a time. If the new process of a slot fails, the rest of its kind keeps its old
-processes and its old plan; other kinds continue.
+`ProcessManager.replace` for one slot at a time. If the new process of a slot fails, this slot and those of its kind
+that were not replaced yet keep their processes and their plan, until the next reload; other kinds continue.
 """
 
 from __future__ import annotations

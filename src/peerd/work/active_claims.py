@@ -4,8 +4,8 @@ A claim is held, and touched, from the moment its rows are known until its outco
 loop and the touch thread share the claims, under a lock.
 
 The touch has a thread (`peerd.runtime.concurrency`) and a database connection of its own because handlers may
-block the event loop for any time, and a task that is not touched is rescued. That goes for tasks of a claim in flight,
-too, whose answer the event loop has not processed yet. The thread also writes progress, notices lost claims, and
+block the event loop for any time, and a task that is not touched is rescued. Tasks of a claim whose answer
+the event loop has not processed yet are touched, too. The thread also writes progress, notices lost claims, and
 releases rows that the table assigns to this process but that it does not know of, because the answer of their claim was
 lost.
 """

@@ -44,8 +44,9 @@ class KeptLine(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its bytes, as the limits count them: of texts that are not ASCII, about as many."""
-        return len(self.message) + len(self.logger) + len(self.fields or "")
+        """The bytes of its texts in UTF-8."""
+        texts = (self.message, self.logger, self.fields or "")
+        return sum(len(text) if text.isascii() else len(text.encode()) for text in texts)
 
 
 class KeptLines:

@@ -5,10 +5,10 @@ written within `WRITE_EVERY`, and at once when its attempt ends; after that ther
 that time. No outcome waits for it. While the database is away, lines wait, and beyond a limit the oldest are dropped.
 First it writes what processes of the node that were killed have left in the run directory.
 
-The lines that are not in the table yet are in a file there, too: a process that is killed or aborts writes nothing
-more, and its last lines say most about its end. What it has put into the file stays; the next worker process that
-starts on the node writes it into the table. A line is put there by the thread that logs it, so none is late. An error
-of the disk costs these copies alone: the lines are written as before.
+Lines that are not in the table yet are also in a file in the run directory: a process that is killed or aborts writes
+nothing more, and its last lines say most about its end. What it has put into the file stays; the next worker process
+that starts on the node writes it into the table. A line is put there by the thread that logs it, so none is late. An
+error of the disk costs these copies alone: the lines are written as before.
 """
 
 from __future__ import annotations

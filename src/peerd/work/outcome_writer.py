@@ -1,10 +1,10 @@
 """The attempts of a process, and how their outcomes are written: in batches, retried while the database is away.
 
-Successes are one statement; all other outcomes are one transaction. Each kind has a queue of its own, in which one
-write follows the other. An outcome whose row another session has locked is retried later in a third queue, so that no
-other outcome waits for that lock. An outcome that the database refuses becomes a failure; if it refuses that too, no
-write is possible, and the outcome waits until one is. A slot is free again when its handler has ended; the task stays
-held, and touched, until its outcome is committed or refused.
+Successes are one statement; all other outcomes are one transaction. Successes and other outcomes are written beside
+each other, each with one write at a time. An outcome whose row another session has locked is retried beside both, so
+that no other outcome waits for that lock. An outcome that the database refuses becomes a failure; if it refuses that
+too, no write is possible, and the outcome waits until one is. A slot is free again when its handler has ended; the task
+stays held, and touched, until its outcome is committed or refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What code says while it belongs to an attempt: prints, records of `logging`, and lines of structlog.
 
-Installed once in a process. Everything still goes where it goes without it. What programs write that handlers start,
-and what C code writes, goes to the descriptors and not through `sys.stdout`, so it is not captured.
+Installed once in a process. What is printed or logged still reaches its stream or handler. What programs write that
+handlers start, and what C code writes, goes to the descriptors and not through `sys.stdout`, so it is not captured.
 """
 
 from __future__ import annotations
@@ -200,4 +200,4 @@ def _traceback_of(given: Any) -> str:
 
 
 attempt_loggers: Final = AttemptLoggers()
-"""Of this process; structlog's configuration is one for the process, too."""
+"""The loggers of this process, which has one configuration of structlog."""

@@ -19,7 +19,7 @@ from peerd.runtime.observability.log_output import configure_logging
 from peerd.store.tasks.log_lines import LoggedLine
 from peerd.testing import make_task
 from peerd.work.attempt_execution import AttemptCallbacks, Execution
-from peerd.work.attempt_log import AttemptLog, LineCollector
+from peerd.work.attempt_log import FIRST_BYTES, LATEST_BYTES, AttemptLog, KeptLine, KeptLines, LineCollector
 from peerd.work.attempt_outcome import TimeLimits
 from peerd.work.output_capture import capture_output
 from peerd.work.task_worker import QueueWorker
@@ -220,6 +220,15 @@ class Evil:
         raise ValueError("no words")
 
     __repr__ = __str__
+
+
+def test_the_limits_of_an_attempt_are_bytes_in_any_script() -> None:
+    for character in ("x", "\N{SNOWMAN}"):
+        lines, message = KeptLines(), character * 1_000
+        for number in range(500):
+            lines.add(KeptLine(number, 0.0, "info", "app", message, None))
+        kept = sum(len(line.message.encode()) for line in lines.take(1_000)[0])
+        assert (FIRST_BYTES + LATEST_BYTES) * 0.9 < kept <= FIRST_BYTES + LATEST_BYTES, character
 
 
 async def test_hostile_arguments_harm_neither_the_handler_nor_the_others(captured: Captured) -> None:
