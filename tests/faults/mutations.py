@@ -19,8 +19,8 @@ from peerd.domain.task import Task
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import tasks
 from peerd.work import active_claims, attempt_outcome, executor_slots, outcome_writer, task_fetcher
+from peerd.work.active_attempt import ActiveAttempt
 from peerd.work.arguments import HandlerArguments
-from peerd.work.outcome_writer import ActiveAttempt
 from tests.faults.versions import new, old
 
 __all__ = ["MUTATIONS", "VARIABLE", "new", "old"]

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from peerd.config.settings import QueueSettings
 from peerd.domain.lifecycle import Status
-from peerd.manager.chores import RESTART_AFTER, HistoryWalk, make_walks
+from peerd.manager.walks import RESTART_AFTER, HistoryWalk, make_walks
 from peerd.store.chore_batches import LATE_COMMIT
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now

@@ -17,7 +17,7 @@ from peerd.domain.bulk import BulkDelete
 from peerd.domain.errors import NotPermitted
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor
-from peerd.manager.chores import make_walks
+from peerd.manager.walks import make_walks
 from peerd.store import chore_batches
 from peerd.store.schema.tables import task_logs, tasks
 from peerd.store.schema.types import seconds_from_now

@@ -17,9 +17,9 @@ from peerd.store import enqueue
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.testing import eventually_async
+from peerd.work.active_attempt import ActiveAttempt
 from peerd.work.attempt_execution import Execution
 from peerd.work.attempt_outcome import MAX_YIELD_DELAY, UnknownHandlerResolver
-from peerd.work.outcome_writer import ActiveAttempt
 from tests.work.harness import Gates, RunnerHarness
 
 

@@ -1,17 +1,16 @@
 """The chores of a manager: what keeps the tables healthy, makes time series coarser, and carries bulk actions out.
 
 Every node's manager has all of them; each is safe to run on all nodes at once, and those with ``only_on_first`` run on
-the first active node alone. A chore does one bounded batch in a
-transaction and reports its number of rows. After a full batch it pauses shortly and does the next one, until its time
-slice is over (`peerd.manager.service`). A chore with ``due`` runs only when that moment has come, according to the row
-that each round reads. Rescue, lost runs and the activity of nodes depend on the manager's own heartbeats, and are steps
-of `peerd.manager.service`.
+the first active node alone. A chore does one bounded batch in a transaction and reports its number of rows. After a
+full batch it pauses shortly and does the next one, until its time slice is over (`peerd.manager.service`). A chore with
+``due`` runs only when that moment has come, according to the row that each round reads. Rescue, lost runs and the
+activity of nodes depend on the manager's own heartbeats, and are steps of `peerd.manager.service`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.config.settings import ManagerSettings, QueueSettings, StatisticsSettings
 from peerd.domain.lifecycle import Status
+from peerd.manager.walks import HistoryWalk, SeriesWalk, make_walks
 from peerd.runtime.observability.events import BulkActionEnded, BulkActionStarted, BulkChunkDone, Event
 from peerd.store import chore_batches as batches
 from peerd.store.alerts import follow_silent_nodes, purge_alerts
@@ -26,7 +26,7 @@ from peerd.store.attempt_series import purge_statistics, roll_up
 from peerd.store.audit import purge_entries
 from peerd.store.bulk import purge_bulk
 from peerd.store.bulk_chunks import PAUSE_RATIO, ChunkResult, ChunkSize, carry_out_chunk
-from peerd.store.chore_batches import HistoryAge, HistoryPlace, HistoryStep, ages_of, purge_step
+from peerd.store.chore_batches import HistoryStep
 from peerd.store.due import DueMaintenance
 from peerd.store.enqueue import purge_idempotency_keys
 from peerd.store.limits import purge_limit_starts
@@ -35,7 +35,7 @@ from peerd.store.nodes import purge_nodes
 from peerd.store.schedule_runs import purge_runs
 from peerd.store.schedules import purge_schedules
 from peerd.store.tasks.log_lines import purge_lines
-from peerd.store.time_series import HOUR, MINUTE, SETTLED_AFTER, TEN_MINUTES, RollupStep, bucket_start
+from peerd.store.time_series import HOUR, MINUTE, TEN_MINUTES, RollupStep
 from peerd.store.users import purge_login_failures, purge_sessions
 
 ChoreDue = Callable[[DueMaintenance, ManagerSettings], datetime | None]
@@ -261,112 +261,3 @@ def events_of_chunk(result: ChunkResult) -> list[Event]:
             )
         )
     return found
-
-
-# ---------------------------------------------------------------- walks
-
-
-RESTART_AFTER: Final = 86_400.0
-"""Seconds between two walks from the beginning, or passes from the oldest row."""
-BEGINNING: Final = datetime(1970, 1, 2, tzinfo=UTC)
-"""Before every row."""
-
-
-class HistoryWalk:
-    """The walk along the done tasks that deletes those of one age; see `peerd.store.chore_batches`.
-
-    The first and each later pass goes up to the tasks that are young enough to stay. A task is read once for each age,
-    however many tasks are kept. A walk stays behind what may still appear: tasks whose end has not been committed yet,
-    and tasks that were locked. What appears behind it nevertheless, such as a time that was written by hand, is found
-    when it begins anew, `RESTART_AFTER` seconds later.
-
-    Args:
-        wanted: the tasks that it deletes.
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, wanted: HistoryAge, clock: Callable[[], float]) -> None:
-        self.wanted = wanted
-        self._clock = clock
-        self._began_at = clock()
-        self._next_pass: HistoryPlace | None = None
-        self._place: HistoryPlace | None = None
-        self._may_settle = True
-
-    def run(self, connection: Connection, limit: int) -> HistoryStep:
-        """Do the next step."""
-        return purge_step(connection, self.wanted, self._place, limit)
-
-    def record(self, step: HistoryStep, limit: int) -> bool:
-        """Go on from a step that was committed; return whether this pass has more to read."""
-        self._place = step.place
-        if self._may_settle and step.settled is not None:
-            self._next_pass = step.settled
-        self._may_settle = self._may_settle and step.settled == step.place
-        if step.read == limit:
-            return True
-        self._end_pass()
-        return False
-
-    def _end_pass(self) -> None:
-        if self._clock() - self._began_at >= RESTART_AFTER:
-            self._began_at, self._next_pass = self._clock(), None
-        self._place, self._may_settle = self._next_pass, True
-
-
-def make_walks(
-    queues: Mapping[str, QueueSettings], max_completed: float, clock: Callable[[], float]
-) -> list[HistoryWalk]:
-    """The walks of a manager; none where no queue has a history of its own."""
-    histories = {name: queue.history for name, queue in queues.items() if queue.history is not None}
-    ages = ages_of(histories, max_completed)
-    return [HistoryWalk(age, clock) for age in ages] if len(ages) > 1 else []
-
-
-RollUp = Callable[[Connection, int, datetime, float], RollupStep]
-
-
-class SeriesWalk:
-    """The walk along the fine rows of a time series that makes coarser ones of each span that is over.
-
-    A pass begins one span before the end of the one before it, because a fine row may come late; once a day it begins
-    with the oldest row.
-
-    Args:
-        step: seconds of the coarse spans.
-        roll_up: does the next span.
-        kept: seconds for which the fine rows are kept.
-        clock: monotonic seconds.
-    """
-
-    def __init__(self, step: int, roll_up: RollUp, kept: float, clock: Callable[[], float]) -> None:
-        self._step = step
-        self._roll_up = roll_up
-        self._kept = kept
-        self._clock = clock
-        self._began_at = clock()
-        self._done_until = BEGINNING
-        self._place: datetime | None = None
-        """Where the pass goes on; None between two passes."""
-
-    def due_at(self, newest: datetime | None) -> datetime | None:
-        """When the next pass is due, if the newest fine row is of this moment; None: there is nothing to do."""
-        if newest is None or newest < self._done_until:
-            return None
-        start = bucket_start(newest, self._step)
-        is_behind = self._done_until < start
-        return self._done_until if is_behind else start + timedelta(seconds=self._step + SETTLED_AFTER[self._step])
-
-    def run(self, connection: Connection) -> RollupStep:
-        """Do the next span."""
-        if self._place is None and self._clock() - self._began_at >= RESTART_AFTER:
-            self._began_at, self._done_until = self._clock(), BEGINNING
-        since = self._done_until - timedelta(seconds=self._step) if self._place is None else self._place
-        return self._roll_up(connection, self._step, since, self._kept)
-
-    def record(self, made: RollupStep) -> bool:
-        """Go on from a span that was committed; return whether there are more."""
-        self._place = made.after
-        if made.done_until is not None:
-            self._done_until = max(self._done_until, made.done_until)
-        return made.after is not None

@@ -24,7 +24,7 @@ from sqlalchemy.engine import Connection
 from peerd.config.settings import StatisticsSettings
 from peerd.domain.alert import ABOUT_DISKS, ENDED_BY_RECOVERY, OF_STORAGE, AlertKind, OngoingConditions
 from peerd.domain.errors import DatabaseUnavailable
-from peerd.manager.chores import SeriesWalk
+from peerd.manager.walks import SeriesWalk
 from peerd.runtime.observability.events import (
     ComponentFailed,
     EventBus,

@@ -5,7 +5,7 @@ session is writing are left for the next batch.
 
 Some queues keep done tasks for longer or shorter than the others. The tasks that ended are read in the order of their
 ends, by an index that knows no queues, so that no task costs an index entry more. Each age has its own walk along this
-order (`peerd.manager.chores`): it goes up to the tasks that ended so long ago, deletes those of its own queues,
+order (`peerd.manager.walks`): it goes up to the tasks that ended so long ago, deletes those of its own queues,
 and leaves the others to walks of other ages.
 """
 

@@ -141,7 +141,7 @@ def purge_step(connection: Connection, table: sa.Table, step: int, age: float, l
     return connection.execute(sa.delete(table).where(of_step, at.between(moments[0], moments[-1]))).rowcount
 
 
-# ---------------------------------------------------------------- greater
+# ---------------------------------------------------------------- the greater of two values
 
 
 def placeholder_of(connection: Connection) -> str:

@@ -241,7 +241,7 @@ def _to_key(row: RowMapping) -> FileAccessKey:
     return to_record(FileAccessKey, row, **granted)
 
 
-# ---------------------------------------------------------------- both
+# ---------------------------------------------------------------- what tokens and access keys share
 
 
 def _is_valid(table: sa.Table) -> sa.ColumnElement[bool]:

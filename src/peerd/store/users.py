@@ -163,7 +163,7 @@ def _lock(connection: Connection, name: str, *, require_another_admin: bool) -> 
             raise LastAdmin(name)
 
 
-# ---------------------------------------------------------------- sessions and login limits
+# ---------------------------------------------------------------- sessions
 
 
 WRITTEN_EVERY: Final = 60.0
@@ -249,7 +249,7 @@ def purge_sessions(connection: Connection, limit: int) -> int:
     return delete_older(connection, sessions, sessions.c.created_at, MAX_AGE, limit)
 
 
-# ---------------------------------------------------------------- login limits
+# ---------------------------------------------------------------- limits of logins
 
 
 def may_attempt(connection: Connection, name: str, address: str | None) -> bool:

@@ -20,12 +20,13 @@ from peerd.runtime.concurrency import thread_started_by
 from peerd.runtime.observability.call_stacks import is_idle_loop, stack_of_thread, stacks_of_task
 from peerd.runtime.observability.events import AttemptStarted, EventBus
 from peerd.store.outcomes import ClaimId
+from peerd.work.active_attempt import ActiveAttempt, claim_lost_event, seconds_until_finish
 from peerd.work.active_claims import ActiveClaims
 from peerd.work.attempt_execution import AttemptCallbacks, Execution, ResolveUnknownHandler
 from peerd.work.attempt_log import AttemptLog, LineCollector
 from peerd.work.attempt_outcome import StopReason, TimeLimits
 from peerd.work.context import Context
-from peerd.work.outcome_writer import ActiveAttempt, OutcomeWriter, claim_lost_event, seconds_until_finish
+from peerd.work.outcome_writer import OutcomeWriter
 from peerd.work.remote_stacks import remote_stacks_of
 from peerd.work.task_worker import TaskWorker, timeout_of
 from peerd.work.worker import WorkerState

@@ -26,11 +26,12 @@ from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.outcomes import ClaimId, claims_of_process
 from peerd.store.take.claimer import Claimer
+from peerd.work.active_attempt import ActiveAttempt, build_stuck_attempt
 from peerd.work.active_claims import ActiveClaims, Toucher
 from peerd.work.attempt_log import LineCollector
 from peerd.work.attempt_outcome import UnknownHandlerResolver
 from peerd.work.executor_slots import ExecutorSlots
-from peerd.work.outcome_writer import ActiveAttempt, OutcomeWriter, build_stuck_attempt
+from peerd.work.outcome_writer import OutcomeWriter
 from peerd.work.task_fetcher import TaskFetcher
 from peerd.work.task_worker import TaskWorker
 from peerd.work.worker import WorkerState

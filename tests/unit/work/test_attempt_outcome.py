@@ -10,7 +10,7 @@ from peerd.domain.outcome import Canceled, Done, Failed, Outcome, Snoozed
 from peerd.runtime.observability.events import AttemptHookFailed
 from peerd.testing import make_task, run_inline, run_row
 from peerd.work import attempt_execution
-from peerd.work.outcome_writer import attempt_ended_event
+from peerd.work.active_attempt import attempt_ended_event
 from tests.support.rows import rows
 from tests.unit.work.run_execution import execution
 

@@ -281,7 +281,7 @@ def remove_disk(connection: Connection, number: int) -> None:
     connection.execute(sa.delete(disks).where(disks.c.id == number))
 
 
-# ---------------------------------------------------------------- disk counts
+# ---------------------------------------------------------------- counts of copies and disks
 
 
 class DiskCount(msgspec.Struct, frozen=True, kw_only=True):

@@ -281,7 +281,7 @@ def _to_found(row: Sequence[Any]) -> FoundJob:
     return FoundJob(task_id, to_bytes(body, body_bytes))
 
 
-# ---------------------------------------------------------------- fill
+# ---------------------------------------------------------------- how full a queue is
 
 
 def count_unfinished_up_to(connection: Connection, queue: str, most: int) -> int:

@@ -288,7 +288,7 @@ def _create_column(element: CreateColumn, compiler: Any, **options: Any) -> str 
     return str(compiler.visit_create_column(element, **options)) if is_on(compiler.dialect, element.element) else None
 
 
-# ---------------------------------------------------------------- sql clock
+# ---------------------------------------------------------------- the database's clock
 
 
 class now(ByDatabase[datetime]):  # noqa: N801 - it reads as a function in statements

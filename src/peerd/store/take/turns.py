@@ -185,7 +185,7 @@ def _may_take(queue: str) -> sa.Select[Any]:
     return sa.select(sa.literal(1)).where(is_on_duty(), is_open(queue))
 
 
-# ---------------------------------------------------------------- key round robin
+# ---------------------------------------------------------------- the next keys of a turn
 
 
 class KeyCandidates(NamedTuple):

@@ -195,7 +195,7 @@ def _parse_fields(text: str | None) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else {"value": found}
 
 
-# ---------------------------------------------------------------- line insert
+# ---------------------------------------------------------------- writing lines
 
 
 class LoggedLine(msgspec.Struct, frozen=True):
@@ -256,7 +256,7 @@ def _on_postgresql() -> CompiledStatement:
     return CompiledStatement(insert.from_select(list(_VALUES), chosen, include_defaults=False))
 
 
-# ---------------------------------------------------------------- line search
+# ---------------------------------------------------------------- searching lines
 
 
 class FoundLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -317,7 +317,7 @@ def count_tasks(connection: Connection, queues: Collection[str] | None = None) -
     return counts
 
 
-# ---------------------------------------------------------------- index walk
+# ---------------------------------------------------------------- entries of an index
 
 
 class IndexSection(msgspec.Struct, frozen=True):

@@ -36,10 +36,11 @@ from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claime
 from peerd.store.tasks.pages import find_task
 from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.node.messages import InlineMessageRouter
+from peerd.work.active_attempt import ActiveAttempt, seconds_until_finish
 from peerd.work.active_claims import ActiveClaims
 from peerd.work.attempt_execution import Execution
 from peerd.work.context import Context
-from peerd.work.outcome_writer import ActiveAttempt, OutcomeWriter, seconds_until_finish
+from peerd.work.outcome_writer import OutcomeWriter
 from peerd.work.task_worker import TaskWorker
 
 BACKGROUND_WITHIN: Final = 1.0
