@@ -128,6 +128,7 @@ constraints: ## Renew constraints.txt from a fresh resolution of every extra
 clean: ## Remove .venv, caches and build products
 	rm -rf $(VENV) $(PEERS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench -type d -empty -delete
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("peerd needs Python 3.11 or later, this is " + sys.version)'
