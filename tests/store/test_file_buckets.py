@@ -49,11 +49,11 @@ def test_a_class_that_something_has_cannot_be_removed(catalogue: Catalogue) -> N
         store.run(disks.remove_class, "archive")
     store.run(disks.set_class, FileClass(name="archive"))
     bucket = catalogue.bucket(class_name="archive")
-    with pytest.raises(FileClassInUse, match="that of the bucket 'films'"):
+    with pytest.raises(FileClassInUse, match="in use by the bucket 'films'"):
         store.run(disks.remove_class, "archive")
     catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
     store.run(buckets.change_bucket, "films", class_name="default")
-    with pytest.raises(FileClassInUse, match="that of files"):
+    with pytest.raises(FileClassInUse, match="in use by files"):
         store.run(disks.remove_class, "archive")
 
 

@@ -148,4 +148,7 @@ def parse_stacks(text: str) -> list[CallStack]:
 
 
 def _runs_handler(stack: CallStack) -> bool:
-    return any(frame.file.endswith("peerd/work/handler_process.py") for frame in stack.frames)
+    """Whether it is the main thread: another one of that module sends log lines."""
+    return any(
+        frame.file.endswith("peerd/work/handler_process.py") and frame.function == "main" for frame in stack.frames
+    )
