@@ -166,19 +166,26 @@ class DiskFaults(FaultInjector):
                 self._fleet.make_disk(node)
 
     def lose_file(self) -> tuple[int, str]:
-        """Remove all copies of a file that has none on a lost disk, so that none is being made; its id and its key."""
-        rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
-        stored = {CopyState.STORED.value}
-        whole = [
-            file.id
-            for file in rows.files.values()
-            if set(rows.copies[file.id]) <= set(rows.paths) and set(rows.copies[file.id].values()) == stored
-        ]
-        file_id = self.rng.choice(whole)
-        with recorded_fault("lost file", f"{file_id:016x}"):
-            for disk_id in rows.copies[file_id]:
-                content_path(rows.paths[disk_id], file_id).unlink()
-        return file_id, rows.files[file_id].file_key
+        """Remove all copies of a file; its id and its key.
+
+        A copy may have been begun meanwhile, on a disk that has more space: such a file is made whole from it, and
+        another one is lost.
+        """
+        while True:
+            rows = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
+            stored = {CopyState.STORED.value}
+            whole = [
+                file.id
+                for file in rows.files.values()
+                if set(rows.copies[file.id]) <= set(rows.paths) and set(rows.copies[file.id].values()) == stored
+            ]
+            file_id = self.rng.choice(whole)
+            with recorded_fault("lost file", f"{file_id:016x}"):
+                for disk_id in rows.copies[file_id]:
+                    content_path(rows.paths[disk_id], file_id).unlink(missing_ok=True)
+            now = self._fleet.steadily(lambda: read_catalogue(self._fleet.database))
+            if now.copies[file_id].keys() == rows.copies[file_id].keys():
+                return file_id, rows.files[file_id].file_key
 
     def _node_to_lose(self) -> StorageServerNode:
         """A node whose disk can be lost, as soon as there is one: files get their copies, and damage is mended."""
