@@ -19,7 +19,7 @@ from bench.floor import Floor, connect
 from bench.floor_tables import BARE, same_table
 from peerd.config.address import has_mysqlclient
 from peerd.operate.client import Client
-from peerd.store import nodes
+from peerd.store import nodes, processes
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import migrate
 from peerd.store.take.claimer import Claimer
@@ -193,7 +193,7 @@ def register_bench_process(database: Database, *queues: str, node: Node | None =
     """Be a process that serves these queues, of this node or of one of its own."""
     node_id, incarnation = node or register_bench_node(database)
     process_id = database.run(
-        nodes.register_process,
+        processes.register_process,
         node_id=node_id,
         incarnation=incarnation,
         kind="bench",

@@ -22,7 +22,8 @@ from bench.node import running_node
 from peerd.domain.files import FileClass
 from peerd.storage.disk.identity import create_disk
 from peerd.store.files.buckets import create_bucket
-from peerd.store.files.disks import cluster_identity, list_disks, register_disk, set_class
+from peerd.store.files.classes import set_class
+from peerd.store.files.disks import cluster_identity, list_disks, register_disk
 from peerd.store.schema.tables import file_copies, files, tasks
 from peerd.testing import eventually
 from tests.support.server import ServerUnavailableError, free_port

@@ -28,10 +28,11 @@ from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import LIMITS_ACTION, ProcessContext
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store import nodes as processes
+from peerd.store import processes
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import Node, ProcessCapabilities, find_node
+from peerd.store.nodes import Node, find_node
+from peerd.store.processes import ProcessCapabilities
 from peerd.store.schema.migrate import require_current_schema
 
 T = TypeVar("T")

@@ -17,7 +17,8 @@ from peerd.domain.outcome import Failed
 from peerd.operate.client import Client
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.store.attempt_series import BucketRow, write_buckets
-from peerd.store.nodes import end_process, mark_node_silent, register_incarnation
+from peerd.store.nodes import mark_node_silent, register_incarnation
+from peerd.store.processes import end_process
 from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.rescue import release_tasks_of_process
 from peerd.store.schema.tables import depths, nodes, tasks

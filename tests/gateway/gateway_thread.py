@@ -21,7 +21,7 @@ from peerd.runtime.observability.events import EventBus
 from peerd.store import nodes
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import register_process
+from peerd.store.processes import register_process
 from peerd.testing import eventually
 from tests.gateway.beanstalk_connection import BeanstalkConnection
 

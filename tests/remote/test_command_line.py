@@ -12,7 +12,7 @@ import pytest
 
 from peerd import Client
 from peerd.cli.app import ACCESS, COMMANDS, WORK, load_command
-from peerd.store.nodes import register_process
+from peerd.store.processes import register_process
 from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from peerd.domain.files import FileClass
-from peerd.store.files.disks import set_class
+from peerd.store.files.classes import set_class
 from tests.storage.nodes import ServedNode, StorageCluster, ask_node
 from tests.store.file_steps import Catalogue
 from tests.support.object_store import ObjectStoreServer

@@ -15,7 +15,7 @@ from peerd.storage.checking import MAX_BYTES_OF_TASK, Checked, check_files, read
 from peerd.storage.placement.decision import FileHealth
 from peerd.store.files import copies, versions
 from peerd.store.files.checks import count_checks, lock_due_checks, request_checks
-from peerd.store.files.disks import set_class
+from peerd.store.files.classes import set_class
 from peerd.store.schema.tables import file_checks, file_copies, files, tasks
 from peerd.store.schema.types import seconds_from_now
 from tests.store.file_steps import GIGABYTE, Catalogue

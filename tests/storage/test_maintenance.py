@@ -23,8 +23,9 @@ from peerd.storage.placement.balance import TOLERANCE
 from peerd.storage.placement.brake import GRACE
 from peerd.storage.rebalancing import move_on
 from peerd.store.files.checks import request_checks
+from peerd.store.files.classes import set_class
 from peerd.store.files.copies import copies_bad
-from peerd.store.files.disks import cluster_identity, set_class, set_disk_state
+from peerd.store.files.disks import cluster_identity, set_disk_state
 from peerd.store.files.risks import files_at_risk
 from peerd.store.files.walks import begin_rebalance
 from peerd.store.schema.tables import disks, file_checks, file_copies, files, tasks

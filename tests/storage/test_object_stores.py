@@ -17,7 +17,8 @@ from peerd.storage.object_disk.disk import object_name
 from peerd.store import tokens
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import create_bucket
-from peerd.store.files.disks import list_disks, set_class
+from peerd.store.files.classes import set_class
+from peerd.store.files.disks import list_disks
 from peerd.store.schema.migrate import migrate
 from peerd.store.schema.tables import disks, file_copies
 from peerd.store.schema.types import seconds_from_now

@@ -21,8 +21,8 @@ from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import digest_in_catalogue
 from peerd.storage.serving import FileReading
 from peerd.storage.transfer.errors import NoSourceLeft
+from peerd.store.files.classes import set_class
 from peerd.store.files.copies import find_contents
-from peerd.store.files.disks import set_class
 from peerd.store.files.versions import get_version
 from peerd.store.schema.tables import disks
 from peerd.store.schema.types import seconds_from_now

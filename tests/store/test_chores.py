@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
-from peerd.store import chore_batches, nodes
+from peerd.store import chore_batches, nodes, processes
 from peerd.store.schema.tables import attempts, tasks
 from peerd.store.schema.tables import nodes as node_table
 from peerd.store.schema.tables import processes as process_table
@@ -85,10 +85,10 @@ def test_a_task_of_a_silent_node_that_is_failed_keeps_the_attempt_of_its_lease(w
 def test_records_of_ended_processes_are_purged(world: World) -> None:
     old, fresh, living = (world.claimer().process_id for _ in range(3))
     for process_id in (old, fresh):
-        world.run(nodes.end_process, process_id, "exit status 1")
+        world.run(processes.end_process, process_id, "exit status 1")
     world.execute(sa.update(process_table).where(process_table.c.id == old).values(ended_at=seconds_from_now(-100)))
     assert world.run(chore_batches.purge_processes, 50.0) == 1
-    left = world.read(partial(nodes.list_processes, ended=True))
+    left = world.read(partial(processes.list_processes, ended=True))
     assert {process.id for process in left} == {fresh, living}
 
 

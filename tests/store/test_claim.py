@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import NewTask, Task
-from peerd.store import enqueue, nodes
+from peerd.store import enqueue, nodes, processes
 from peerd.store.schema.tables import limits
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.take.claimer import Claimer, ClaimMutex
@@ -105,7 +105,7 @@ def test_a_process_that_cannot_empty_first_is_not_waited_for(world: World) -> No
     ended, other_kind = world.claimer(), world.claimer(kind="thumbnails")
     draining, silent, mine = world.claimer(node="b"), world.claimer(node="c"), world.claimer()
     world.insert(crashes=1, created_at=seconds_from_now(-11))
-    world.run(nodes.end_process, ended.process_id, "killed by SIGKILL")
+    world.run(processes.end_process, ended.process_id, "killed by SIGKILL")
     assert emptying_processes(world, mine) == []
     world.run(nodes.set_draining, "b", draining=True)
     assert emptying_processes(world, mine) == []

@@ -24,7 +24,7 @@ from peerd.domain.files import DiskState, FileClass
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.store import tokens
 from peerd.store.connection.database import Database
-from peerd.store.files import buckets, disks, versions
+from peerd.store.files import buckets, classes, disks, versions
 from peerd.store.files.copies import copies_bad, plan_copies
 from peerd.store.files.disks import DiskReport, DiskRow
 from peerd.store.files.walks import begin_walks_of_missing, walk_on
@@ -35,33 +35,33 @@ from tests.store.world import at_once
 
 
 def test_the_default_class_is_there_without_a_row_and_can_be_changed_and_reset(store: Database) -> None:
-    assert store.read(disks.list_classes) == [FileClass(name="default", copies=2)]
+    assert store.read(classes.list_classes) == [FileClass(name="default", copies=2)]
     for name, copies in (("default", 1), ("archive", 3)):
-        store.run(disks.set_class, FileClass(name=name, copies=copies))
-    assert [one.copies for one in store.read(disks.list_classes)] == [3, 1]
-    store.run(disks.remove_class, "default")
-    assert store.read(disks.get_class, "default").copies == 2
+        store.run(classes.set_class, FileClass(name=name, copies=copies))
+    assert [one.copies for one in store.read(classes.list_classes)] == [3, 1]
+    store.run(classes.remove_class, "default")
+    assert store.read(classes.get_class, "default").copies == 2
 
 
 def test_a_class_that_something_has_cannot_be_removed(catalogue: Catalogue) -> None:
     store = catalogue.store
     with pytest.raises(FileClassNotFound):
-        store.run(disks.remove_class, "archive")
-    store.run(disks.set_class, FileClass(name="archive"))
+        store.run(classes.remove_class, "archive")
+    store.run(classes.set_class, FileClass(name="archive"))
     bucket = catalogue.bucket(class_name="archive")
     with pytest.raises(FileClassInUse, match="in use by the bucket 'films'"):
-        store.run(disks.remove_class, "archive")
+        store.run(classes.remove_class, "archive")
     catalogue.put(bucket, "a", catalogue.disk("n"), class_name="archive")
     store.run(buckets.change_bucket, "films", class_name="default")
     with pytest.raises(FileClassInUse, match="in use by files"):
-        store.run(disks.remove_class, "archive")
+        store.run(classes.remove_class, "archive")
 
 
 def test_a_wrong_class_and_a_bucket_name_that_s3_would_refuse_are_refused(store: Database) -> None:
     for wrong in ({"copies": 0}, {"copies": 17}, {"durable": 3}, {"zones": 3}, {"zones": 0}, {"name": "A b"}):
         with pytest.raises(InvalidFile, match="class: "):
-            store.run(disks.set_class, FileClass(**{"name": "c", **wrong}))  # type: ignore[arg-type]
-    assert len(store.read(disks.list_classes)) == 1
+            store.run(classes.set_class, FileClass(**{"name": "c", **wrong}))  # type: ignore[arg-type]
+    assert len(store.read(classes.list_classes)) == 1
     for name in ("ab", "a" * 64, "Films", "a..b", "a-.b", "a.-b", "-ab", "ab-", "1.2.3.4", "a/b", "ä-b"):
         with pytest.raises(InvalidFile, match="bucket: "):
             store.run(buckets.create_bucket, name)

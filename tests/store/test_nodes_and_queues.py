@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from peerd.domain.errors import NodeNotFound, NodeReplaced, NodeRequestNotFound, NodeUnreachable
 from peerd.domain.node_request import NodeRequestStatus, ReloadArguments, ScaleArguments, StateArguments, decode_command
-from peerd.store import node_requests, nodes
+from peerd.store import node_requests, nodes, processes
 from peerd.store.due import find_agent_work, find_next_due
 from peerd.store.node_requests import NodeRequest
 from peerd.store.schema.tables import node_requests as requests_table
@@ -50,27 +50,27 @@ def test_of_many_nodes_that_start_under_one_name_one_registers(world: World) -> 
 def test_a_process_has_a_new_identity_at_each_start_and_ends_once(world: World) -> None:
     first, second = world.claimer().process_id, world.claimer().process_id
     assert first != second
-    assert world.run(nodes.heartbeat_process, first)
-    world.run(nodes.end_process, first, "killed by signal 9" + "x" * 500)
-    world.run(nodes.end_process, first, "something else")
-    assert not world.run(nodes.heartbeat_process, first)
-    causes = {one.id: one.cause for one in world.read(partial(nodes.list_processes, ended=True))}
+    assert world.run(processes.heartbeat_process, first)
+    world.run(processes.end_process, first, "killed by signal 9" + "x" * 500)
+    world.run(processes.end_process, first, "something else")
+    assert not world.run(processes.heartbeat_process, first)
+    causes = {one.id: one.cause for one in world.read(partial(processes.list_processes, ended=True))}
     assert (causes[first] or "").startswith("killed by signal 9")
-    assert [one.id for one in world.read(nodes.list_processes)] == [second]
+    assert [one.id for one in world.read(processes.list_processes)] == [second]
 
 
 def test_a_process_that_registers_again_after_a_lost_answer_keeps_its_record(world: World) -> None:
     """Whichever of both registrations the database carries out last: none ends the record that the process uses."""
     unanswered = world.claimer(pid=7).process_id
     neighbour, again = world.claimer(pid=8).process_id, world.claimer(pid=7).process_id
-    assert [one.id for one in world.read(nodes.list_processes)] == [unanswered, neighbour]
+    assert [one.id for one in world.read(processes.list_processes)] == [unanswered, neighbour]
     assert again == unanswered
-    assert world.run(nodes.heartbeat_process, again)
-    world.run(nodes.end_process, again, "killed by signal 9")
+    assert world.run(processes.heartbeat_process, again)
+    world.run(processes.end_process, again, "killed by signal 9")
     assert world.claimer(pid=7).process_id not in {again, neighbour}
     other = world.claimer(node="b").process_id
-    world.run(nodes.end_earlier_processes, world.node("a"), "a new life")
-    assert [one.id for one in world.read(nodes.list_processes)] == [other]
+    world.run(processes.end_earlier_processes, world.node("a"), "a new life")
+    assert [one.id for one in world.read(processes.list_processes)] == [other]
 
 
 EXPIRED, WAITING, RUNNING = NodeRequestStatus.EXPIRED, NodeRequestStatus.WAITING, NodeRequestStatus.RUNNING

@@ -15,7 +15,7 @@ from peerd.domain.bulk import BulkCancel, BulkRetry
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.domain.task import Task
 from peerd.runtime.observability.events import ReservationsReleased, TasksRescued
-from peerd.store import due, nodes, rescue
+from peerd.store import due, processes, rescue
 from peerd.store.attempt_series import sum_tiles
 from peerd.store.rescue import RESERVATION_LABEL, RescuedTask, events_of_rescue
 from peerd.store.schema.tables import tasks
@@ -151,7 +151,7 @@ def test_a_reservation_lasts_as_long_as_its_process_lives_however_long_it_is_not
     assert untouched_for() < 60, "no rescue is due because of it"
     assert world.run(rescue.rescue_untouched, SILENCE) == []
     assert world.status(job.id) is Status.WORKING
-    world.run(nodes.end_process, claimer.process_id, "SIGKILL")
+    world.run(processes.end_process, claimer.process_id, "SIGKILL")
     assert untouched_for() < 60, "another life of its node ends the records of this one"
     assert world.run(rescue.rescue_untouched, SILENCE) == []
     world.silence(job.id, 60)

@@ -17,7 +17,7 @@ from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Failed
 from peerd.domain.task import Attempt, NewTask, Task
 from peerd.store import chore_batches, enqueue, nodes, outcomes
-from peerd.store import nodes as process_records
+from peerd.store import processes as process_records
 from peerd.store.connection.database import Database
 from peerd.store.outcomes import ClaimId
 from peerd.store.schema.tables import attempts, metadata, processes, tasks

@@ -14,7 +14,7 @@ from peerd.runtime.observability.error_reporting import ErrorReport
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.link import Link
 from peerd.shell import ProcessShell, Service
-from peerd.store.nodes import list_processes
+from peerd.store.processes import list_processes
 from tests.work.harness import RunnerHarness
 
 

@@ -26,7 +26,7 @@ from peerd.runtime.observability.log_messages import doorbell_changed
 PING_EVERY: Final = 30.0
 """Seconds between two pings while the doorbell works."""
 PING_AGAIN_AFTER: Final = 5.0
-"""The same while it does not."""
+"""Seconds between two pings while the doorbell does not work."""
 PING_WITHIN: Final = 1.0
 """Seconds that a ping may take."""
 LOG_EVERY: Final = 60.0

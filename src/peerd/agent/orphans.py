@@ -12,8 +12,8 @@ from peerd.runtime.observability.events import AttemptEnded, EventBus, ProcessEx
 from peerd.runtime.process import exit_codes
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import end_process, end_unregistered_process
 from peerd.store.outcomes import ClaimId, record_outcomes
+from peerd.store.processes import end_process, end_unregistered_process
 from peerd.store.rescue import events_of_rescue, holds_tasks, release_tasks_of_process
 
 ExitReport = Mapping[str, Any]

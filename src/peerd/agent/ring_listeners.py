@@ -51,7 +51,8 @@ SHARED_SESSION: Final = "the pooler gives the session to others between transact
 UNSIGNED_RATE: Final = (400, 200.0)
 """Unsigned notifications heeded at once, and in a second, in a cluster without a secret, where all are unsigned."""
 UNSIGNED_RATE_WITH_SECRET: Final = (5, 1.0)
-"""The same where there is a secret: they are written by hand in SQL, or by an application without the secret."""
+"""Unsigned notifications heeded at once, and in a second, where there is a secret: they are written by hand in SQL, or
+by an application without the secret."""
 
 
 @dataclass(eq=False)

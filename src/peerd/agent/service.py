@@ -30,12 +30,8 @@ from peerd.runtime.observability.log_output import keep_rotated
 from peerd.shell import ProcessShell, Service, register_start, retry_if_replacement
 from peerd.store import nodes
 from peerd.store.connection.database import DatabaseThreads
-from peerd.store.nodes import (
-    Node,
-    end_earlier_processes,
-    end_process,
-    heartbeat_process,
-)
+from peerd.store.nodes import Node
+from peerd.store.processes import end_earlier_processes, end_process, heartbeat_process
 from peerd.store.schema.migrate import require_current_schema
 
 SIGN_OFF_WITHIN: Final = 3.0

@@ -43,7 +43,7 @@ CLOSE_TIMEOUT: Final = 1.0
 ENDPOINTS_TTL: Final = 5.0
 """Seconds for which the nodes' addresses are cached."""
 NO_ENDPOINTS_TTL: Final = 0.1
-"""The same while there is no node: the first one is rung soon after its start."""
+"""Seconds for which it is cached that there is no node: the first one is rung soon after its start."""
 NOTIFY: Final = sa.text(
     "SELECT set_config('synchronous_commit', 'off', true), "
     "(SELECT count(pg_notify(:channel, payload)) FROM unnest(CAST(:payloads AS text[])) AS payload), clock_timestamp()"

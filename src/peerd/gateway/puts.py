@@ -119,11 +119,11 @@ class QueueCapacities:
         self._valid_until[queue] = now + max(VALID_FOR, LEAST_PAUSE * took)
 
     def begin_end(self) -> None:
-        """An operation was submitted that may end a job."""
+        """Take note that an operation was submitted which may end a job."""
         self._pending_ends += 1
 
     def finish_end(self) -> None:
-        """That operation is written, or was refused."""
+        """Take note that such an operation is written, or was refused."""
         self._pending_ends -= 1
 
     def leave(self, queue: str) -> None:

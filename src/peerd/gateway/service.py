@@ -19,7 +19,7 @@ from peerd.runtime.metrics.registry import Sample
 from peerd.runtime.process import exit_codes
 from peerd.runtime.socket_listener import server_tls
 from peerd.shell import HEARTBEAT_INTERVAL, ProcessShell, Service
-from peerd.store.nodes import end_process
+from peerd.store.processes import end_process
 
 POLL_EVERY: Final = 1.0
 """Seconds between two polls for waiting clients where the doorbell does not work."""

@@ -40,8 +40,7 @@ from peerd.gateway.server import GatewayServer
 from peerd.gateway.standalone_start import PROGRAM, Flags, ProgramExit
 from peerd.runtime.observability.events import ComponentFailed, EventBus
 from peerd.runtime.process.uncaught_exceptions import describe_exception
-from peerd.store import nodes
-from peerd.store import nodes as processes
+from peerd.store import nodes, processes
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
 from peerd.store.jobs.holding import release_all

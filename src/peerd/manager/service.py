@@ -31,7 +31,8 @@ from peerd.shell import ProcessShell, Service
 from peerd.store.chore_batches import count_pinned, nodes_of_pinned
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.due import DueMaintenance, read_due_maintenance
-from peerd.store.nodes import deactivate_silent, heartbeat_process
+from peerd.store.nodes import deactivate_silent
+from peerd.store.processes import heartbeat_process
 from peerd.store.rescue import events_of_rescue, rescue_untouched
 from peerd.store.schedule_runs import mark_lost_runs
 

@@ -10,7 +10,7 @@ from peerd.domain.units import parse_size
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.store.audit import bucket_state, file_class_state
-from peerd.store.files import buckets, disks
+from peerd.store.files import buckets, classes
 from peerd.store.files.buckets import Bucket, BucketUsage
 
 Buckets = list[BucketUsage]
@@ -89,7 +89,7 @@ class FileClassOperations(OperationGroup[Mode]):
     @operation
     def list(self) -> Query[FileClasses]:
         """All classes by name; there is always one that is called default."""
-        return Query("read", disks.list_classes)
+        return Query("read", classes.list_classes)
 
     @operation
     def set(
@@ -122,7 +122,7 @@ class FileClassOperations(OperationGroup[Mode]):
             FileClassInUse: a bucket or a file has it.
         """
         kept = validation.text("class", name)
-        return Query("run", disks.remove_class, kept).acting_on("file class", kept, file_class_state, kept)
+        return Query("run", classes.remove_class, kept).acting_on("file class", kept, file_class_state, kept)
 
 
 def _quota(quota: int | str | None) -> int | None:
@@ -135,5 +135,5 @@ def _quota(quota: int | str | None) -> int | None:
 
 
 def _set_class(connection: Connection, wanted: FileClass) -> FileClass:
-    disks.set_class(connection, wanted)
+    classes.set_class(connection, wanted)
     return wanted

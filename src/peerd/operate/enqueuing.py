@@ -1,4 +1,4 @@
-"""Enqueue one task or many, in a transaction of its own or in the caller's."""
+"""Enqueuing of one task or many, in a transaction of its own or in the caller's."""
 
 from __future__ import annotations
 

@@ -21,10 +21,11 @@ from peerd.operate.node_requests import (
     wait_seconds,
 )
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
-from peerd.store import node_requests, nodes
+from peerd.store import node_requests, nodes, processes
 from peerd.store.audit import node_state
 from peerd.store.node_requests import NodeRequest
-from peerd.store.nodes import Node, NodeLoad, ProcessRecord, read_loads
+from peerd.store.nodes import Node, NodeLoad, read_loads
+from peerd.store.processes import ProcessRecord
 from peerd.store.tasks.pages import tasks_lost_with_processes
 
 T = TypeVar("T")
@@ -230,7 +231,7 @@ class NodeOperations(OperationGroup[Mode]):
     @operation(in_queues=True)
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
-        return Query("read", nodes.list_processes, ended=ended)
+        return Query("read", processes.list_processes, ended=ended)
 
     @operation(in_queues=True)
     def lost_tasks(self) -> Query[LostTasks]:

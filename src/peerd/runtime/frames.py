@@ -129,7 +129,7 @@ MAX_ACTION_LENGTH: Final = 200  # characters of the name of an action
 MAX_IN_FLIGHT: Final = 1000
 """Messages of one process whose delivery is not known yet."""
 MAX_IN_FLIGHT_BYTES: Final = 4 * 1024 * 1024
-"""The same, bytes."""
+"""Bytes of these messages."""
 DEFAULT_REPLY_TIMEOUT: Final = 10.0
 """Seconds that a request waits for its reply."""
 MAX_REPLY_TIMEOUT: Final = 86_400.0

@@ -59,7 +59,7 @@ def text_of_span(span: Span) -> str | None:
 
 
 def current_trace_context() -> str | None:
-    """The same for the current span; None without one."""
+    """The text for the column `trace_context` that leads to the current span; None without one."""
     return text_of_span(trace.get_current_span())
 
 

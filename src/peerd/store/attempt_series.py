@@ -190,7 +190,7 @@ def sum_tiles(
     filters: Iterable[BucketFilter] = (EVERYTHING,),
     groups: Sequence[Group] = (),
 ) -> dict[Group, AttemptTotals]:
-    """The same over several parts of a span. A group's ``at`` is in the step of the first part.
+    """The totals of several parts of a span. A group's ``at`` is in the step of the first part.
 
     Args:
         connection: of any transaction.

@@ -325,7 +325,7 @@ class Selection:
 
 
 def _unchanged_since(moment: datetime) -> sa.ColumnElement[bool]:
-    """That no write has changed a task since; touches and progress are no changes."""
+    """No write has changed a task since a moment; touches and progress are no changes."""
     same_claim = sa.and_(status_is(Status.WORKING), tasks.c.worker_started_at <= moment)
     return sa.or_(tasks.c.updated_at <= moment, same_claim)
 

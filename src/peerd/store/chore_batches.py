@@ -264,7 +264,7 @@ def purge_step(
 
 
 def _beyond(place: HistoryPlace | None) -> list[sa.ColumnElement[bool]]:
-    """That a task follows a place. The first condition is the beginning of the index's range."""
+    """A task follows a place. The first condition is the beginning of the index's range."""
     if place is None:
         return []
     follows = sa.or_(tasks.c.closing_at > place.closing_at, tasks.c.id > place.task_id)

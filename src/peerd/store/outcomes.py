@@ -169,7 +169,7 @@ def database_now(connection: Connection) -> datetime:
 
 
 def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], ...]:
-    """That a claim is still held: the guard of the holder's every write."""
+    """A claim is still held: the guard of the holder's every write."""
     return (tasks.c.lease == lease, status_is(*sources(TaskEvent.COMPLETE)))
 
 

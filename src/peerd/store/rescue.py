@@ -129,7 +129,7 @@ def rescue_untouched(
 
 
 def _is_held_by_live_process(before: sa.ColumnElement[datetime] | datetime) -> sa.Exists:
-    """That the process which holds a task has sent a heartbeat since.
+    """The process that holds a task has sent a heartbeat since a moment.
 
     A record that says that it has ended is no proof: the record of an earlier incarnation is ended while its processes
     may still run. Tasks of a process whose exit was seen are released at once by `release_tasks_of_process`.

@@ -110,7 +110,7 @@ class CompiledStatement:
         return connection.exec_driver_sql(text.sql, text.arguments(values))
 
     def text(self, dialect: Dialect) -> CompiledText:
-        """Its text, which depends on server, driver and placeholders (Django's connections differ)."""
+        """The text of the statement, which depends on server, driver and placeholders (Django's connections differ)."""
         found = self._texts.get(dialect)
         if found is None:
             found = self._texts[dialect] = CompiledText(self._statement, dialect)
@@ -204,7 +204,7 @@ class _names(_ids):  # noqa: N801 - as above
 
 
 def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """That a column of numbers is among those that are given as the parameter ``ids``.
+    """A column of numbers is among those that are given as the parameter ``ids``.
 
     One text for lists of any length: the drivers of MySQL write the list into the statement themselves, the others are
     given one value.
@@ -213,7 +213,7 @@ def id_in_list(column: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
 
 
 def queue_in_list(column: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-    """That a column is among the names that are given as the parameter ``queues``."""
+    """A column is among the names that are given as the parameter ``queues``."""
     return column.op("IN", is_comparison=True)(_names(list_bind("queues")))
 
 

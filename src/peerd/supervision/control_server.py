@@ -33,7 +33,7 @@ IDLE_TIMEOUT: Final = 10.0
 """Seconds that a client has for a command, after it has connected and after each answer."""
 
 IDLE_TIMEOUT_WHEN_FULL: Final = 1.0
-"""The same while others wait to be accepted."""
+"""Seconds that a client has for a command while others wait to be accepted."""
 
 MAX_CONNECTIONS: Final = 64
 """Open connections; further ones wait in the kernel's queue."""

@@ -48,7 +48,7 @@ ACKNOWLEDGE_TIMEOUT: Final = 10.0
 """Seconds that a stopping master waits until the agent has acknowledged the last exits."""
 
 ACKNOWLEDGE_TIMEOUT_FAST: Final = 1.0
-"""The same in a fast stop."""
+"""Seconds that it waits for this in a fast stop."""
 
 STALLED_AFTER: Final = 3.0
 """Seconds between two rounds after which the master itself was delayed, and silence of processes does not count."""

@@ -12,8 +12,9 @@ from sqlalchemy.engine import Connection
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.store.connection.database import Database
-from peerd.store.nodes import find_node, new_incarnation, register_incarnation, register_process
+from peerd.store.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.outcomes import database_now
+from peerd.store.processes import register_process
 from peerd.store.schema.tables import attempts, processes, tasks, unique_keys
 from peerd.store.statements import new_token
 from peerd.store.tasks.pages import get_task

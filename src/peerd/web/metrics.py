@@ -30,7 +30,8 @@ from peerd.storage.checking import COPY, QUEUE, REMOVE, VERIFY
 from peerd.storage.overview import DiskCondition, StorageOverview
 from peerd.store.alerts import AlertRecord
 from peerd.store.files.risks import RISKS
-from peerd.store.nodes import Node, ProcessRecord
+from peerd.store.nodes import Node
+from peerd.store.processes import ProcessRecord
 from peerd.store.queue_states import QueueState
 from peerd.web.dependencies import AioClientDependency, ViewerOfAllDependency
 from peerd.web.node_metrics import expose_node_metrics

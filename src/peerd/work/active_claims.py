@@ -23,8 +23,8 @@ from peerd.runtime.observability.events import ComponentFailed, EventBus, Unknow
 from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.connection.database import Database
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import heartbeat_process
 from peerd.store.outcomes import ClaimId, TaskProgress, claims_of_process, report_progress, touch
+from peerd.store.processes import heartbeat_process
 from peerd.store.rescue import release_unknown_claims
 
 FoundClaims = Mapping[ClaimId, int | None]

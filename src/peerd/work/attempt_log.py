@@ -169,7 +169,7 @@ class AttemptLog:
     def __init__(self, lines: LineCollector, task: Task, claimed_at: float) -> None:
         self.task = task
         self.kept: KeptLines | None = None
-        """Its lines; None until there is one."""
+        """The lines of the attempt; None until there is one."""
         self._lines = lines
         self._claimed_at = claimed_at
         self._parts: dict[str, str] | None = None

@@ -17,7 +17,7 @@ from peerd.runtime.process.link import Link
 from peerd.runtime.process.process_context import STACK_ACTION, ProcessContext
 from peerd.shell import CHECK_EVERY, ProcessShell, Service, reasons_to_recycle
 from peerd.store.known_handlers import encode_handlers
-from peerd.store.nodes import ProcessCapabilities
+from peerd.store.processes import ProcessCapabilities
 from peerd.store.take.claimer import Claimer
 from peerd.work.attempt_log import LineCollector
 from peerd.work.executor_slots import stack_reporter

@@ -1,4 +1,4 @@
-"""Claim tasks for the free slots of a process, with pauses that grow while there is nothing to do.
+"""Claims of tasks for the free slots of a process, with pauses that grow while there is nothing to do.
 
 A quarantined task, one that has crashed a process, runs alone: only a process that runs nothing claims it, from lanes
 of their own, and then claims nothing else. An idle process checks these lanes whenever it finds nothing else, a busy
@@ -40,7 +40,7 @@ from peerd.work.active_claims import ActiveClaims
 CHECK_EVERY: Final = 0.03
 """Seconds between two checks while there is something else to claim: less than the first pause of an idle process."""
 MAX_CHECK_PAUSE: Final = 0.5
-"""The same at the most, after checks that found no task for a limited claim."""
+"""Longest time between two checks, in seconds, after checks that found no task for a limited claim."""
 CHECK_AFTER_RING: Final = 0.1
 """Seconds from such a check until the next one, when the doorbell rings."""
 FIRST_RETRY_PAUSE: Final = 0.05
@@ -201,7 +201,7 @@ class TaskFetcher:
         self._found_quarantined = False
         """Whether the last claim of a quarantined task brought one."""
         self._ran_quarantined = False
-        """The same, until it was asked whether the next one is this process's turn."""
+        """Whether one was claimed since it was last asked whether the next one is this process's turn."""
         self._is_busy = False
         """Whether the last poll found something to claim."""
         self._empty_polls = 0

@@ -1,4 +1,4 @@
-"""Run tasks: claim them into free slots, run each attempt, write its outcome, and stop in order.
+"""The runner of a process: it claims tasks into free slots, runs each attempt, writes its outcome, and stops in order.
 
 A stop makes no new claims, gives running attempts their grace, ends them, and releases those that have *ended*.
 A thread that does not end keeps its task until the process is dead; then the agent releases it.

@@ -15,7 +15,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.files import CopyState, DiskState, FileState
 from peerd.store.connection.database import Database
-from peerd.store.files.disks import list_classes, list_disks
+from peerd.store.files.classes import list_classes
+from peerd.store.files.disks import list_disks
 from peerd.store.schema.tables import file_copies, files
 
 BLOCK: Final = 1024 * 1024

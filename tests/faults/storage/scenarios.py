@@ -28,8 +28,9 @@ from peerd.storage.receiving import Received, Receiving
 from peerd.storage.serving import FileReading
 from peerd.storage.uploads import remove_aborted
 from peerd.store.files.checks import request_checks
+from peerd.store.files.classes import set_class
 from peerd.store.files.copies import plan_copies, plan_removals
-from peerd.store.files.disks import set_class, set_disk_state
+from peerd.store.files.disks import set_disk_state
 from peerd.store.files.uploads import mark_aborted, uploads_of_key
 from peerd.store.files.versions import Condition, delete_file, find_file, get_version
 from peerd.store.schema.tables import disks as disk_table

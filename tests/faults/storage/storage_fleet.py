@@ -20,7 +20,8 @@ from peerd.domain.files import FileClass
 from peerd.storage.disk.identity import create_disk
 from peerd.store.connection.database import Database
 from peerd.store.files.buckets import create_bucket
-from peerd.store.files.disks import cluster_identity, register_disk, set_class
+from peerd.store.files.classes import set_class
+from peerd.store.files.disks import cluster_identity, register_disk
 from tests.cluster.cluster import Cluster
 from tests.faults.nodes import CHECK_EVERY, ROOT, STARTS_WITHIN, ProcessHandle, RestartingNode, free_ports
 from tests.faults.proxy import ProxyThread

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.lifecycle import Status
-from peerd.store import nodes
+from peerd.store import nodes, processes
 from peerd.store.connection.database import Database
 from peerd.store.outcomes import ClaimId
 from peerd.store.take.claimer import Claimer
@@ -90,7 +90,7 @@ class ModelMachine(RuleBasedStateMachine):
         if node.incarnation is None:
             return None
         about: dict[str, Any] = {"kind": "w", "slot": "w-1", "role": "worker", "pid": next(self.pids)}
-        process_id = self.run(nodes.register_process, node_id=node.id, incarnation=node.incarnation, **about)
+        process_id = self.run(processes.register_process, node_id=node.id, incarnation=node.incarnation, **about)
         process = ModelProcess(id=process_id, node=name, node_id=node.id, incarnation=node.incarnation)
         self.state.processes[process_id] = process
         self.state.beats[process_id] = self.state.now

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, rule
 
-from peerd.store import nodes, queues
+from peerd.store import nodes, processes, queues
 from tests.model.database_clock import AHEAD, SILENCE
 from tests.model.machine.base import QUEUES, ModelMachine
 from tests.model.reference import node_rules
@@ -32,10 +32,10 @@ class NodeSteps(ModelMachine):
             case "process":
                 return self.begin_process(name) or multiple()
             case "process beats":
-                goes_on = self.run(nodes.heartbeat_process, process.id)
+                goes_on = self.run(processes.heartbeat_process, process.id)
                 self.same(goes_on, node_rules.heartbeat_process(self.state, process.id))
             case "process ends":
-                self.run(nodes.end_process, process.id, "signal 9")
+                self.run(processes.end_process, process.id, "signal 9")
                 self.state.beats.pop(process.id, None)
             case "start" | "start in vain":  # in vain: another life has begun since it looked
                 self.begin_life(name, replaces=self.state.nodes[name].incarnation if what == "start" else "unseen")

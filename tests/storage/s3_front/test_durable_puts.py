@@ -23,7 +23,7 @@ from peerd.storage.running_uploads import COMPLETED_AT_ONCE
 from peerd.storage.server.app import THREADS
 from peerd.storage.server.file_routes import MAX_AT_ONCE
 from peerd.store.files.buckets import get_bucket
-from peerd.store.files.disks import set_class
+from peerd.store.files.classes import set_class
 from peerd.store.schema.tables import disks, files
 from peerd.testing import eventually
 from tests.storage.nodes import ServedNode, ask_node, node_signature

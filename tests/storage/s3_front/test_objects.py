@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 
 from peerd.domain.files import FileClass
 from peerd.store.files.buckets import change_bucket
-from peerd.store.files.disks import set_class
+from peerd.store.files.classes import set_class
 from tests.storage.s3_front.conftest import S3_DOMAIN, S3Cluster
 from tests.store.plans import recorded_statements
 

@@ -28,7 +28,8 @@ from peerd.gateway.standalone_start import ProgramExit, parse_flags
 from peerd.store import enqueue
 from peerd.store.connection.database import Database
 from peerd.store.jobs import reserving
-from peerd.store.nodes import find_node, list_processes
+from peerd.store.nodes import find_node
+from peerd.store.processes import list_processes
 from peerd.testing import eventually
 from peerd.testing.temporary_database import TemporaryDatabase
 

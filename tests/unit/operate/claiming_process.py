@@ -6,8 +6,9 @@ from peerd.domain.outcome import Done, Outcome
 from peerd.domain.task import Task
 from peerd.store.connection.database import Database
 from peerd.store.known_handlers import encode_handlers
-from peerd.store.nodes import ProcessCapabilities, find_node, new_incarnation, register_incarnation, register_process
+from peerd.store.nodes import find_node, new_incarnation, register_incarnation
 from peerd.store.outcomes import ClaimId, TaskProgress, complete, report_progress
+from peerd.store.processes import ProcessCapabilities, register_process
 from peerd.store.statements import new_token
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.claiming import claim

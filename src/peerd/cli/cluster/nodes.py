@@ -19,7 +19,8 @@ from peerd.cli.errors import parse_duration_option
 from peerd.cli.output.formatting import format_age, sanitize
 from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.errors import NodeRequestFailed, NodeUnreachable, NotPermitted
-from peerd.store.nodes import Node, NodeLoad, ProcessRecord, process_state
+from peerd.store.nodes import Node, NodeLoad
+from peerd.store.processes import ProcessRecord, process_state
 
 app = new_app("List, show, drain, undrain and forget nodes.")
 

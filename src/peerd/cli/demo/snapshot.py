@@ -14,7 +14,7 @@ from peerd.cli.output.tables import AlignedTable, right, wide
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.operate.client import Client
-from peerd.store.nodes import ProcessRecord
+from peerd.store.processes import ProcessRecord
 
 BAR_WIDTH = 16
 

@@ -47,7 +47,7 @@ class ReportedGrowth:
         return [growth for sample in samples if (growth := self._growth_of(sample)) is not None]
 
     def undo(self, growth: Iterable[Sample]) -> None:
-        """These were not delivered: they are part of the next growth."""
+        """Make a growth that was not delivered part of the next one."""
         for one in growth:
             reported = self._reported.pop(one.key, None)
             if reported is not None and one.kind not in GAUGES:
@@ -128,7 +128,7 @@ class MetricsReporter:
 MOST_HANDLERS_SHOWN: Final = 200
 """Handlers of a node that have series of their own. Each has up to 2 × 30 of histograms, and one for each outcome."""
 MOST_SERIES_OF_METRIC: Final = 200
-"""The same for the label values of any other metric."""
+"""Series that a node has of any other metric."""
 MAX_PAGES: Final = 200
 """More than the series of a node fill."""
 

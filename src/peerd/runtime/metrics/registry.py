@@ -58,7 +58,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> SeriesKey:
-        """Its series."""
+        """The series that it is a sample of."""
         return SeriesKey(self.name, self.labels)
 
     @property
@@ -68,7 +68,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def histogram(self) -> Histogram:
-        """Its bins as a histogram."""
+        """The histogram of a sample that has bins."""
         histogram = Histogram(sum=self.value)
         for place, count in self.bins:
             histogram.counts[place] += count

@@ -37,8 +37,8 @@ from peerd.storage.s3_front.stored_objects import (
 from peerd.storage.server.sending import send_pieces
 from peerd.storage.serving import FileReading, find_digest
 from peerd.store.files.buckets import Bucket, get_bucket
+from peerd.store.files.classes import get_class
 from peerd.store.files.copies import Source
-from peerd.store.files.disks import get_class
 from peerd.store.files.listing import find_with_sources
 from peerd.store.files.versions import Condition, delete_file
 

@@ -54,7 +54,7 @@ _OUTCOMES: Final[dict[type[PeerdError], str]] = {
     RowLocked: "locked",
 }
 MINIMUM_VERSIONS: Final = {"mysql": (8, 0, 19), "mariadb": (10, 6), "postgresql": (12,), "sqlite": (3, 35)}
-"""They have SKIP LOCKED, stored generated columns, and RETURNING where it is used."""
+"""The first versions with stored generated columns, and with SKIP LOCKED and RETURNING where these are used."""
 
 
 class DatabaseObserver(Protocol):

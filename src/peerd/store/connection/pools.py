@@ -33,8 +33,8 @@ its transaction may hold locks. MySQL ends any idle connection for transactions 
 LOCK_TIMEOUT: Final = 30
 """Seconds that a statement waits for a lock on PostgreSQL; InnoDB's own limit is 50."""
 SHORT_LOCK_TIMEOUT: Final = 1
-"""The same for statements that commit by themselves, on InnoDB too: a statement about all tasks of a process must not
-wait for the one row that another session holds. Whole seconds, for MySQL."""
+"""Seconds that a statement which commits by itself waits for a lock, on InnoDB too: a statement about all tasks of a
+process must not wait for the one row that another session holds. Whole seconds, for MySQL."""
 NO_CHECK_WITHIN: Final = 0.1
 """Seconds of idleness up to which a connection is not checked."""
 SOCKET_CHECK_WITHIN: Final = 30.0
@@ -70,7 +70,7 @@ class Engines(NamedTuple):
     """For transactions in which the operations of many queue clients are committed together; planned as short ones, and
     no statement waits long for a lock, because all of them would wait."""
     undurable_groups: Engine
-    """The same; a failure of the server may undo the last ones, on PostgreSQL only."""
+    """For such transactions of which a failure of the server may undo the last ones, on PostgreSQL only."""
 
     def distinct(self) -> tuple[Engine, ...]:
         """Those with pools of their own."""

@@ -16,7 +16,8 @@ from peerd.domain.file_errors import (
     QuotaExceeded,
 )
 from peerd.domain.files import DEFAULT_CLASS, FileClass, check_bucket_name
-from peerd.store.files.disks import DiskCopies, get_class, list_disk_copies
+from peerd.store.files.classes import get_class
+from peerd.store.files.disks import DiskCopies, list_disk_copies
 from peerd.store.records import add_new, columns_of, read_all, read_first, to_record
 from peerd.store.schema.tables import file_buckets, file_classes, file_uploads, file_usage, files
 from peerd.store.tasks.rows import to_whole_number

@@ -1,4 +1,4 @@
-"""Disks in the catalogue: their reports, their counts of copies, what is promised to them, and the classes of files.
+"""Disks in the catalogue: their reports, their counts of copies and what is promised to them.
 
 One manager counts the copies of each disk by state for the whole cluster, and all others read its result. Counting
 reads the entries of one disk in the index `file_copies_disk`, and no rows. It takes longer the more copies the disk
@@ -17,19 +17,10 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.file_errors import DiskHasCopies, DiskNotFound, FileClassInUse, FileClassNotFound, InvalidFile
-from peerd.domain.files import DEFAULT_CLASS, CopyState, Disk, DiskKind, DiskState, FileClass, check_class_name
-from peerd.store.records import add_new, columns_of, read_all, read_first, to_record
-from peerd.store.schema.tables import (
-    disk_counts,
-    disks,
-    file_buckets,
-    file_classes,
-    file_cluster,
-    file_copies,
-    files,
-    nodes,
-)
+from peerd.domain.file_errors import DiskHasCopies, DiskNotFound
+from peerd.domain.files import CopyState, Disk, DiskKind, DiskState
+from peerd.store.records import add_new, columns_of, to_record
+from peerd.store.schema.tables import disk_counts, disks, file_cluster, file_copies, nodes
 from peerd.store.schema.types import now, seconds_from_now
 from peerd.store.tasks.rows import to_number, to_whole_number
 
@@ -41,7 +32,6 @@ SILENT_AFTER = 10.0
 """Seconds without a report after which a node that cannot use a disk says why."""
 FOREVER_SILENT = 1e9
 """Seconds of silence of a disk that was never reported."""
-_SELECT_CLASS = sa.select(*columns_of(FileClass, file_classes))
 
 
 class DiskRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -389,57 +379,3 @@ def list_disk_copies(connection: Connection, *, counted: bool = True) -> list[Di
         )
         for row in list_disks(connection)
     ]
-
-
-# ---------------------------------------------------------------- classes
-
-
-def list_classes(connection: Connection) -> list[FileClass]:
-    """All classes by name; `default` is there without a row, too."""
-    found = {one.name: one for one in (FileClass(name=DEFAULT_CLASS), *read_all(connection, FileClass, _SELECT_CLASS))}
-    return [found[name] for name in sorted(found)]
-
-
-def get_class(connection: Connection, name: str) -> FileClass:
-    """The class of this name.
-
-    Raises:
-        FileClassNotFound: there is none.
-    """
-    found = read_first(connection, FileClass, _SELECT_CLASS.where(file_classes.c.name == name))
-    if found is not None:
-        return found
-    if name == DEFAULT_CLASS:
-        return FileClass(name=DEFAULT_CLASS)
-    raise FileClassNotFound(name, [one.name for one in list_classes(connection)])
-
-
-def set_class(connection: Connection, wanted: FileClass) -> None:
-    """Create a class, or change one; files that have it are checked by `peerd files fsck`.
-
-    Raises:
-        InvalidFile: its name or one of its numbers is wrong.
-    """
-    check_class_name(wanted.name)
-    if problem := wanted.problem():
-        raise InvalidFile("class", problem)
-    values = msgspec.structs.asdict(wanted)
-    add_new(connection, file_classes, values)
-    connection.execute(sa.update(file_classes).where(file_classes.c.name == wanted.name).values(values))
-
-
-def remove_class(connection: Connection, name: str) -> None:
-    """Remove a class that neither a bucket nor a file has; `default` gets its first values again.
-
-    Raises:
-        FileClassNotFound: there is none.
-        FileClassInUse: something has it.
-    """
-    get_class(connection, name)
-    if name != DEFAULT_CLASS:
-        of_buckets = sa.select(file_buckets.c.name).where(file_buckets.c.class_name == name).limit(1)
-        if (bucket := connection.execute(of_buckets).scalar()) is not None:
-            raise FileClassInUse(name, f"the bucket {bucket!r}")
-        if connection.execute(sa.select(files.c.id).where(files.c.class_name == name).limit(1)).first() is not None:
-            raise FileClassInUse(name, "files")
-    connection.execute(sa.delete(file_classes).where(file_classes.c.name == name))

@@ -354,7 +354,7 @@ def _delete_rest(connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def _is_held(*, is_one: bool) -> tuple[sa.ColumnElement[bool], ...]:
-    """That a row is held by the given reservation, or one of those; only the ids are looked up in an index."""
+    """A row is held by the given reservation, or by one of several; only the ids are looked up in an index."""
     is_given: sa.ColumnElement[bool] = tasks.c.lease == LEASE_PARAMETER if is_one else _CLAIM_IN_LIST
     conditions = (status_is(*sources(TaskEvent.COMPLETE)), tasks.c.process_id == PROCESS_PARAMETER, is_given)
     by_id = tasks.c.id == ID_PARAMETER if is_one else id_in_list(tasks.c.id)
@@ -377,7 +377,7 @@ def _claim_parameters(dialect: Dialect, process_id: int, claims: Sequence[ClaimI
 
 
 class _claim_in_list(ByDatabase[bool]):  # noqa: N801 - it reads as an operand
-    """That id and lease of a row are those of one of the given reservations."""
+    """Id and lease of a row are those of one of the given reservations."""
 
     type = sa.Boolean()
     postgresql = "{0} IN (SELECT unnest(CAST({1} AS bigint[])), unnest(CAST({2} AS bigint[])))"

@@ -166,7 +166,7 @@ class default_now(ByDatabase[Any]):  # noqa: N801 - it reads as a function in DD
 
 
 class updated_now(default_now):  # noqa: N801 - as above
-    """The same, and on MySQL the moment of each later update as well."""
+    """The moment of the insert as the default of a column, and on MySQL the moment of each later update as well."""
 
     mysql = f"{default_now.mysql} ON UPDATE current_timestamp(6)"
 

@@ -25,7 +25,7 @@ from peerd.store.take.eligibility import (
 SEEN_BEYOND_LIMIT: Final = 16
 """Candidates that are read beyond the number wanted: other processes may have locked the first ones."""
 SEEN_AMONG_COMPETITORS: Final = 128
-"""The same, once some were locked."""
+"""Candidates that are read beyond the number wanted after other processes had locked some."""
 
 
 def take(
@@ -61,10 +61,11 @@ def take(
 
 @lru_cache(maxsize=64)
 def _take(terms: Terms, lanes: Lanes, *, beside_limits: bool, with_mutex: bool) -> CompiledStatement:
-    """Its rows are as they are afterwards, each with the number of candidates, and whether no other process claims.
+    """A statement that returns the taken rows as it has written them.
 
-    If nothing was written, there is one row with these two. Candidates are read without locks: a lock on the first
-    tasks of each lane would keep other processes from tasks that are not taken.
+    Each has the number of candidates, and whether no other process claims; if nothing was written, one row has these
+    two. Candidates are read without locks: a lock on the first tasks of each lane would keep other processes from tasks
+    that are not taken.
     """
     seen = sa.bindparam("seen", type_=sa.Integer())
     queue, lane = open_queues("postgresql", lanes, beside_limits=beside_limits), lane_table(lanes)

@@ -101,12 +101,12 @@ class TaskKind:
         """The queue of such a task."""
 
     def of(self, queue: str | sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        """That a task is of this kind, in this queue."""
+        """A task is of this kind, in this queue."""
         elsewhere = sa.and_(self._elsewhere, tasks.c.queue == queue)
         return _by_database(on_mysql=self._key == self._prefixed(queue), elsewhere=elsewhere)
 
     def behind(self, queue: sa.ColumnElement[str] = NO_NAME) -> sa.ColumnElement[bool]:
-        """That a task is of this kind, in a queue whose name is behind this one; by default, in any queue."""
+        """A task is of this kind, in a queue whose name is behind this one; by default, in any queue."""
         on_mysql: sa.ColumnElement[bool] = self._key > self._prefixed(queue)
         if self._prefix:
             on_mysql = sa.and_(on_mysql, self._key < sa.literal_column(f"'{self._prefix[:-1]}!'", sa.Text()))
@@ -146,25 +146,25 @@ UNFINISHED_KINDS: Final = (*PENDING_KINDS, *ASIDE_KINDS.values())
 
 
 def is_working() -> sa.ColumnElement[bool]:
-    """It is working: by `tasks_claim` on MySQL, by `tasks_working` elsewhere."""
+    """A task is working: by `tasks_claim` on MySQL, by `tasks_working` elsewhere."""
     return _by_database(on_mysql=tasks.c.claim_queue == sa.literal_column("''"), elsewhere=status_is(Status.WORKING))
 
 
 def is_waiting_as(status: Status) -> sa.ColumnElement[bool]:
-    """It is scheduled or a failure, and waits for its time: by `tasks_due`."""
+    """A task is scheduled or a failure, and waits for its time: by `tasks_due`."""
     elsewhere = sa.and_(sa.text(DUE), status_is(status))
     return _by_database(on_mysql=tasks.c.waiting_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 
 
 def is_pending_too_early(moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """It is pending although its start_at is after a moment: by `tasks_due` on MySQL, by `tasks_ahead` elsewhere."""
+    """A task is pending, and starts after a moment: by `tasks_due` on MySQL, by `tasks_ahead` elsewhere."""
     pending: sa.ColumnElement[str] = sa.literal_column(f"'{Status.PENDING}'")
     elsewhere = sa.and_(status_is(Status.PENDING), tasks.c.start_at.is_not(None), tasks.c.start_at > moment)
     return _by_database(on_mysql=sa.and_(tasks.c.waiting_as == pending, tasks.c.due_at > moment), elsewhere=elsewhere)
 
 
 def is_closing_as(status: Status) -> sa.ColumnElement[bool]:
-    """It has this status, and a time at which its row may be deleted: by `tasks_closing`."""
+    """A task has this status, and a time at which its row may be deleted: by `tasks_closing`."""
     elsewhere = sa.and_(status_is(status), tasks.c.closing_at.is_not(None))
     return _by_database(on_mysql=tasks.c.closing_as == sa.literal_column(f"'{status}'"), elsewhere=elsewhere)
 

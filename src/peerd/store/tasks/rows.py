@@ -28,7 +28,7 @@ LARGE_COLUMNS: Final = ("body", "body_bytes", "result")
 SMALL_COLUMNS: Final = tuple(
     sa.null().label(column.name) if column.name in LARGE_COLUMNS else column for column in TASK_COLUMNS
 )
-"""The same, without reading what may be large."""
+"""The columns of a task, without reading what may be large."""
 STATUS_OF_TEXT: Final = {str(status): status for status in Status}
 NUMBER_COLUMNS: Final = (
     *("priority", "attempts", "max_attempts", "failures", "crashes", "timeout", "progress"),
@@ -140,7 +140,7 @@ def canceled_values(reason: str) -> dict[str, Any]:
 def by_id_only(
     connection: Connection, ids: Iterable[int], conditions: Sequence[sa.ColumnElement[bool]]
 ) -> list[sa.ColumnElement[bool]]:
-    """That a row has one of these ids and meets the conditions; only the ids are looked up in an index.
+    """A row has one of these ids and meets the conditions; only the ids are looked up in an index.
 
     PostgreSQL has no hints: for a condition such as ``status = 'working'`` it may walk the small index of working
     tasks, which is full of dead entries where much is claimed and completed. The planner cannot use a CASE.

@@ -17,18 +17,9 @@ from peerd.operate.client import Client
 from peerd.runtime.observability.events import AttemptStarted, EventBus
 from peerd.store.connection.database import DatabaseThreads
 from peerd.store.connection.outages import OutageTracker
-from peerd.store.nodes import (
-    Node,
-    ProcessCapabilities,
-    end_earlier_processes,
-    end_process,
-    find_node,
-    heartbeat,
-    new_incarnation,
-    register_incarnation,
-    register_process,
-)
+from peerd.store.nodes import Node, find_node, heartbeat, new_incarnation, register_incarnation
 from peerd.store.outcomes import TaskProgress, report_progress
+from peerd.store.processes import ProcessCapabilities, end_earlier_processes, end_process, register_process
 from peerd.store.statements import new_token
 from peerd.store.take.backlog import find_claimable
 from peerd.store.take.claimer import Claimer, ClaimResult

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Self
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from peerd.store.nodes import Node, ProcessRecord, process_state
+from peerd.store.nodes import Node
+from peerd.store.processes import ProcessRecord, process_state
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import Name, RequestBody
 from peerd.web.problems import documented

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from peerd.domain.access import Right
 from peerd.domain.errors import NodeRequestFailed, NodeRequestUnfinished, NodeUnreachable
 from peerd.domain.lifecycle import Status
-from peerd.store.nodes import ProcessRecord, process_state
+from peerd.store.processes import ProcessRecord, process_state
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, read_charts
 from peerd.web.pages.subjects import Subject
