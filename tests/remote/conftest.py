@@ -182,7 +182,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fill(client)
         made = client.tokens.create("tests", list(Right))
         client.tokens.create("unused", ["view"], queues=["video"], expires_in="90d")
-        client.database.run(touch_token, made.token.id)
+        client.database.run(touch_token, made.id)
     file.with_suffix(".token").write_text(made.secret)
     return file
 

@@ -24,7 +24,7 @@ def test_a_token_is_valid_until_it_expires_or_is_revoked(world: World) -> None:
     assert presented is not None
     assert (presented.token.rights, presented.is_due) == (frozenset({Right.VIEW, Right.ENQUEUE}), True)
     assert presented.token.queues == frozenset({"video", "a:b"})
-    world.run(tokens.touch_token, made.token.id)
+    world.run(tokens.touch_token, made.id)
     again = world.read(tokens.find_token, made.secret)
     assert again is not None
     assert not again.is_due, "its use is written once a minute"
@@ -34,8 +34,8 @@ def test_a_token_is_valid_until_it_expires_or_is_revoked(world: World) -> None:
         assert world.read(tokens.find_token, wrong) is None
     assert made.secret.split("_", 2)[2] not in str(world.rows(api_tokens.select()))
     for _ in range(2):
-        client.tokens.revoke(another.token.id)
-    world.execute(api_tokens.update().where(api_tokens.c.id == made.token.id).values(expires_at=seconds_from_now(-1.0)))
+        client.tokens.revoke(another.id)
+    world.execute(api_tokens.update().where(api_tokens.c.id == made.id).values(expires_at=seconds_from_now(-1.0)))
     assert [world.read(tokens.find_token, one.secret) for one in (made, another)] == [None, None]
     with pytest.raises(TokenNotFound):
         client.tokens.revoke(10**9)

@@ -21,7 +21,7 @@ from peerd.store.schema.tables import api_tokens, nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.web import create_app
 from peerd.web.problems import STATUS_OF
-from peerd.web.routes.node_requests import OF_ALL_QUEUES
+from peerd.web.routes.combined import OF_ALL_QUEUES
 from tests.web.access_world import API, bearer, problem, serving
 
 OPEN = {"/health/live", "/health/ready"}
@@ -251,9 +251,9 @@ def test_a_route_needs_its_right_and_its_queue(http: httpx.Client, client: Clien
 
 def test_nothing_is_served_without_a_valid_credential(http: httpx.Client, client: Client) -> None:
     revoked = client.tokens.create("revoked", list(Right))
-    client.tokens.revoke(revoked.token.id)
+    client.tokens.revoke(revoked.id)
     expired = client.tokens.create("expired", list(Right), expires_in="1h")
-    past = api_tokens.update().where(api_tokens.c.prefix == expired.token.prefix)
+    past = api_tokens.update().where(api_tokens.c.prefix == expired.prefix)
     client.database.run(lambda connection: connection.execute(past.values(expires_at=seconds_from_now(-1.0))).close())
     secret = client.tokens.create("good", list(Right)).secret
     invalid: tuple[dict[str, str], ...] = (

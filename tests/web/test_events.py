@@ -211,7 +211,7 @@ def test_a_viewer_whose_rights_end_is_sent_away(url: str, client: Client, monkey
         for stream in streams:
             stream.next()
         time.sleep(3 * response.RECHECK_EVERY)
-        client.tokens.revoke(tokens[0].token.id)
+        client.tokens.revoke(tokens[0].id)
         assert streams[0].next() == ("bye", {"reason": "refused"})
         monkeypatch.setattr("peerd.web.dependencies.find_actor_again", fail)
         assert streams[1].next() == ("bye", {"reason": "refused"}), "of which nothing is known any more"

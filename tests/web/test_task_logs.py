@@ -145,7 +145,7 @@ def test_a_stream_ends_with_the_rights_of_its_watcher(
     ):
         events = events_of(response)
         assert next(events)[1]["message"] == "one"
-        client.tokens.revoke(token.token.id)
+        client.tokens.revoke(token.id)
         assert list(events) == [("bye", {"task_id": "1"})], "the client asks again, and is refused"
         assert problem(http.get("/tasks/1/logs/stream")) == (401, "Unauthorized")
 

@@ -12,6 +12,7 @@ from peerd.domain.errors import InvalidFilter
 from peerd.domain.quoting import Masker, quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.store.alerts import AlertFilter, AlertPage, AlertRecord, list_alerts
 
 MAX_PAGE = 1_000
@@ -22,7 +23,7 @@ class AlertOperations(OperationGroup[Mode]):
 
     subject = "alerts"
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /alerts", name="list_alerts", renamed={"kinds": "kind"}))
     def list(
         self,
         *,

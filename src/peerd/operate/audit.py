@@ -5,6 +5,7 @@ from __future__ import annotations
 from peerd.domain.access import Right
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.store import audit
 from peerd.store.audit import AuditFilter, AuditPage, AuditTail
 
@@ -16,7 +17,7 @@ class AuditOperations(OperationGroup[Mode]):
 
     subject = "audit"
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("GET /audit", name="list_entries", renamed={"operation_name": "operation"}))
     def page(
         self,
         *,

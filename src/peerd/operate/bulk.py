@@ -14,6 +14,7 @@ from peerd.domain.quoting import Masker, quoted
 from peerd.domain.ring import TasksAvailable
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.operate.task_filter import TaskFilter
 from peerd.operate.visible_tasks import mask_task, require_readable
 from peerd.store import bulk
@@ -108,29 +109,29 @@ class BulkOperations(OperationGroup[Mode]):
         )
         return query.making("bulk", lambda bulk: (str(bulk.id), {"action": bulk.action_name, "matched": bulk.matched}))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /bulk", name="list_bulk_actions", renamed={"states": "state"}))
     def list(self, *, states: Sequence[str] | None = None, limit: int = 50) -> Query[BulkActions]:
         """The newest bulk actions, newest first; those of some states, or all. They are kept for a week."""
         wanted = None if states is None else [_state(state) for state in states]
         most = validation.number("limit", limit, 1, 1_000)
         return Query("read", bulk.list_bulk, self._actor.queues, wanted, most)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /bulk/{bulk_id}", name="show"))
     def get(self, bulk_id: int) -> Query[BulkAction]:
         """The bulk action of this id, and how far it is."""
         return Query("read", _if_within, self._actor.queues, _id(bulk_id), bulk.get_bulk)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /bulk/{bulk_id}/pause"))
     def pause(self, bulk_id: int) -> Query[BulkAction]:
         """Stop it before its next chunk, until `resume`; raises `BulkActionHasEnded`."""
         return self._steering(bulk_id, bulk.pause_bulk)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /bulk/{bulk_id}/resume"))
     def resume(self, bulk_id: int) -> Query[BulkAction]:
         """Go on with one that is paused; raises `BulkActionHasEnded`."""
         return self._steering(bulk_id, bulk.resume_bulk)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /bulk/{bulk_id}/cancel"))
     def cancel(self, bulk_id: int) -> Query[BulkAction]:
         """End it before its next chunk; what it has done stays done. Raises `BulkActionHasEnded`."""
         return self._steering(bulk_id, bulk.cancel_bulk)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from peerd.operate.node_requests import (
     wait_seconds,
 )
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
+from peerd.operate.rest import rest
 from peerd.store import node_requests, nodes, processes
 from peerd.store.audit import node_state
 from peerd.store.node_requests import NodeRequest
@@ -107,7 +109,7 @@ class NodeOperations(OperationGroup[Mode]):
 
     subject = "nodes"
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /nodes", name="list_nodes"))
     def list(self) -> Query[NodeList]:
         """All nodes that ever registered, by name."""
         return Query("read", nodes.list_nodes)
@@ -117,19 +119,19 @@ class NodeOperations(OperationGroup[Mode]):
         """How many tasks each node runs, of how many slots, by name; of the tasks that the actor may see."""
         return Query("read", read_loads, self._actor.queues)
 
-    @operation
+    @operation(rest=rest("POST /nodes/{node}/drain", answer="nothing"))
     def drain(self, name: str) -> Query[None]:
         """Stop the claims of a node; its running tasks go on."""
         query = Query("run", nodes.set_draining, validation.text("node", name), draining=True)
         return query.acting_on("node", name, node_state, name)
 
-    @operation
+    @operation(rest=rest("POST /nodes/{node}/resume", name="resume", answer="nothing"))
     def undrain(self, name: str) -> Query[None]:
         """Let a node claim tasks again."""
         query = Query("run", nodes.set_draining, validation.text("node", name), draining=False)
         return query.acting_on("node", name, node_state, name).then_ring(TasksAvailable())
 
-    @operation
+    @operation(rest=rest("DELETE /nodes/{node}", answer="nothing"))
     def forget(self, name: str) -> Query[None]:
         """Delete the row of a node that will not come back; the managers do it after ``[manager] max_node_age``.
 
@@ -204,7 +206,7 @@ class NodeOperations(OperationGroup[Mode]):
         command = ScaleArguments(kind, count, seconds)
         return self._request_and_wait(name, command, seconds, ScaleResult)
 
-    @operation
+    @operation(rest=rest("POST /nodes/{node}/reload", name="reload", status=HTTPStatus.ACCEPTED))
     def request_reload(
         self,
         name: str,
@@ -217,18 +219,18 @@ class NodeOperations(OperationGroup[Mode]):
         seconds = wait_seconds(timeout)
         return self._request_only(name, reload_command(kinds, config_only=config_only, seconds=seconds), seconds)
 
-    @operation
+    @operation(rest=rest("POST /nodes/{node}/scale", name="scale", status=HTTPStatus.ACCEPTED))
     def request_scale(self, name: str, kind: str, count: int, *, timeout: str | float = MAX_WAIT) -> Query[NodeRequest]:
         """As `scale`, without waiting for it."""
         seconds = wait_seconds(timeout)
         return self._request_only(name, ScaleArguments(kind, count, seconds), seconds)
 
-    @operation
+    @operation(rest=rest("GET /nodes/requests/{request_id}", name="show_request"))
     def get_request(self, request_id: int) -> Query[NodeRequest]:
         """A request to a node, which is kept for a day; raises `NodeRequestNotFound`."""
         return Query("read", node_requests.get_request, validation.number("request", request_id, 0))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /nodes/processes", name="list_processes"))
     def processes(self, *, ended: bool = False) -> Query[ProcessList]:
         """The processes of all nodes: the living ones, or all that are on record."""
         return Query("read", processes.list_processes, ended=ended)

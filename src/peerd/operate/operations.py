@@ -24,6 +24,7 @@ from peerd.domain.quoting import Masker
 from peerd.operate.audited import OperationCall, named_arguments
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
 from peerd.operate.queries import Query, QuerySequence, Steps
+from peerd.operate.rest import Rest
 
 __all__ = [
     "AsyncMode",
@@ -83,10 +84,12 @@ class Operation(Generic[P, T]):
         needs: Right | None = None,
         in_queues: bool = False,
         audited: bool = True,
+        rest: Rest | None = None,
     ) -> None:
         self.needs = needs
         self.in_queues = in_queues
         self.audited = audited
+        self.rest = rest
 
         def execute(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
             return group._mode.call(self, group, args, kwargs)  # noqa: SLF001 - of the same group
@@ -152,11 +155,19 @@ class OperationDecorator(Protocol):
 @overload
 def operation(method: Callable[Concatenate[Any, P], Query[T]], /) -> Operation[P, T]: ...
 @overload
-def operation(*, needs: Right | None = None, in_queues: bool = False, audited: bool = True) -> OperationDecorator: ...
+def operation(
+    *, needs: Right | None = None, in_queues: bool = False, audited: bool = True, rest: Rest | None = None
+) -> OperationDecorator: ...
 
 
 def operation(
-    method: Any = None, /, *, needs: Right | None = None, in_queues: bool = False, audited: bool = True
+    method: Any = None,
+    /,
+    *,
+    needs: Right | None = None,
+    in_queues: bool = False,
+    audited: bool = True,
+    rest: Rest | None = None,
 ) -> Any:
     """Turn a method that returns a `Query` into one that executes it, blocking or awaitable.
 
@@ -165,7 +176,8 @@ def operation(
         needs: the right that it needs; by default ``view`` for what only reads, ``operate`` for the rest.
         in_queues: it keeps to the queues of an actor that is restricted to some; else such an actor must not call it.
         audited: it writes an entry of the audit log if it changes something.
+        rest: its address in the REST API, beside ``POST /operations/NAME``, which each operation has.
     """
     if method is not None:
         return Operation(method)
-    return lambda decorated: Operation(decorated, needs=needs, in_queues=in_queues, audited=audited)
+    return lambda decorated: Operation(decorated, needs=needs, in_queues=in_queues, audited=audited, rest=rest)

@@ -15,6 +15,7 @@ from peerd.domain.task import BODY_LIMIT, EACH_KEY, check_text
 from peerd.operate import validation
 from peerd.operate.diagnostics.prospect import Prospect, QueueWait, explain_wait, read_prospects
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.store import limits, queues
 from peerd.store.audit import limit_state, queue_state
 from peerd.store.jobs.free import kick
@@ -40,7 +41,7 @@ class QueueOperations(OperationGroup[Mode]):
 
     subject = "queues"
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /queues", name="list_queues"))
     def list(self) -> Query[QueueStates]:
         """All queues that have tasks, or were ever served or paused, by name; counts end at 10,000."""
         return Query("read", _list_queues, self._actor.queues)
@@ -68,7 +69,7 @@ class QueueOperations(OperationGroup[Mode]):
             check_text("body", body, BODY_LIMIT)
         return Query("read", _read_misfit, name, validation.text("handler", handler), body, self._actor.queues)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /queues/{queue:path}/why"))
     def why(self, name: str) -> Query[QueueWait]:
         """Why tasks of a queue wait, the first thousand counted; and when they are gone, by the last ten minutes.
 
@@ -83,7 +84,7 @@ class QueueOperations(OperationGroup[Mode]):
         """When none waits any more, by the last ten minutes, of each queue of which their samples tell it."""
         return Query("read", read_prospects, self._actor.queues)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /queues/{queue:path}/pause", answer="nothing"))
     def pause(self, name: str, duration: str | float | None = None) -> Query[None]:
         """Stop claims from a queue; running tasks go on.
 
@@ -101,14 +102,14 @@ class QueueOperations(OperationGroup[Mode]):
         query = Query("run", queues.pause, name, seconds).acting_on("queue", name, queue_state, name)
         return self._if_known(name, query)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /queues/{queue:path}/resume", answer="nothing"))
     def resume(self, name: str) -> Query[None]:
         """Allow claims from a queue again; nothing happens to one that is not paused."""
         self._require_queue("queues.resume", validation.text("queue", name))
         query = Query("run", queues.resume, name).acting_on("queue", name, queue_state, name)
         return self._if_known(name, query).then_ring(TasksAvailable())
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /queues/{queue:path}/kick", answer="count"))
     def kick(self, name: str, limit: int = 500) -> Query[int]:
         """Make buried tasks of a queue pending, the longest buried first; if there are none, delayed ones.
 
@@ -141,7 +142,10 @@ class LimitOperations(OperationGroup[Mode]):
 
     subject = "limits"
 
-    @operation(in_queues=True)
+    @operation(
+        in_queues=True,
+        rest=rest("PUT /limits/{queue:path}", name="set_limit", answer="nothing", query=("key", "each_key")),
+    )
     def set(
         self,
         queue: str,
@@ -171,7 +175,7 @@ class LimitOperations(OperationGroup[Mode]):
         self._require_queue("limits.set", queue)
         return self._on_limit(Query("run", _set_limit, limit), queue, stored_key)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("DELETE /limits/{queue:path}", name="remove_limit", answer="nothing"))
     def remove(self, queue: str, *, key: str | None = None, each_key: bool = False) -> Query[bool]:
         """Remove the limit of a queue as a whole, of one key, or of each; returns whether there was one."""
         stored_key = _stored_key(key, each_key=each_key)
@@ -179,7 +183,7 @@ class LimitOperations(OperationGroup[Mode]):
         self._require_queue("limits.remove", queue)
         return self._on_limit(Query("run", limits.remove_limit, queue, stored_key), queue, stored_key)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /limits", name="list_limits"))
     def list(self, queue: str | None = None) -> Query[LimitStates]:
         """All limits, or those of one queue, and how much of each is used now."""
         return Query("read", _list_limits, validation.text_or_none("queue", queue), self._actor.queues)

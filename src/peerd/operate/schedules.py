@@ -17,6 +17,7 @@ from peerd.operate import validation
 from peerd.operate.new_schedule import ScheduleFields, build_schedule
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.request import json_text
+from peerd.operate.rest import rest
 from peerd.store import schedule_runs, schedules
 from peerd.store.audit import schedule_state, stored_schedule_state
 from peerd.store.nodes import list_nodes
@@ -71,17 +72,17 @@ class ScheduleOperations(OperationGroup[Mode]):
 
     subject = "schedules"
 
-    @operation
+    @operation(rest=rest("GET /schedules", name="list_schedules"))
     def list(self) -> Query[ScheduleStates]:
         """All schedules that a node has or recently had, by name."""
         return Query("read", _states, self._masker)
 
-    @operation
+    @operation(rest=rest("GET /schedules/{schedule}", name="show"))
     def get(self, name: str) -> Query[ScheduleState]:
         """The state of one schedule."""
         return Query("read", _state, validation.text("schedule", name), self._masker)
 
-    @operation
+    @operation(rest=rest("GET /schedules/{schedule}/runs", name="list_runs"))
     def runs(self, name: str | None = None, *, limit: int = 100) -> Query[Runs]:
         """The newest runs of one schedule, or of all, newest first.
 
@@ -122,7 +123,7 @@ class ScheduleOperations(OperationGroup[Mode]):
         query = Query("run", _request, validation.text("schedule", name), _arguments(args, named))
         return query.making("schedule", lambda run: (name, {"run": str(run.id)}))
 
-    @operation
+    @operation(rest=rest("POST /schedules", answer="nothing"))
     def create(self, name: str, **fields: Unpack[ScheduleFields]) -> Query[None]:
         """Create a schedule that enqueues a task, on all nodes, within seconds; it survives restarts.
 
@@ -139,7 +140,7 @@ class ScheduleOperations(OperationGroup[Mode]):
         query = Query("run", insert_schedule, schedule, created_by=self._actor.name)
         return query.then_ring(SchedulesChanged()).acting_on("schedule", name, stored_schedule_state, name)
 
-    @operation
+    @operation(rest=rest("DELETE /schedules/{schedule}", answer="nothing"))
     def delete(self, name: str) -> Query[None]:
         """Delete a schedule that was created at run time; what it has enqueued stays.
 
@@ -149,13 +150,13 @@ class ScheduleOperations(OperationGroup[Mode]):
         query = Query("run", delete_schedule, validation.text("schedule", name)).then_ring(SchedulesChanged())
         return query.acting_on("schedule", name, stored_schedule_state, name)
 
-    @operation
+    @operation(rest=rest("POST /schedules/{schedule}/enable", answer="nothing"))
     def enable(self, name: str) -> Query[None]:
         """Enable a schedule that was disabled by hand; ticks that it has missed are not made up for."""
         query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=False)
         return query.acting_on("schedule", name, schedule_state, name)
 
-    @operation
+    @operation(rest=rest("POST /schedules/{schedule}/disable", answer="nothing"))
     def disable(self, name: str) -> Query[None]:
         """Disable a schedule in the whole cluster, within a second. It can still be run by hand."""
         query = Query("run", schedules.set_schedule_disabled, validation.text("schedule", name), disabled=True)

@@ -23,6 +23,7 @@ from peerd.operate.error_groups import read_error_groups
 from peerd.operate.figures import AttemptFigures, ErrorGroups, Overview, SeriesPoint, StatisticsRow
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
 from peerd.operate.overview import read_overview
+from peerd.operate.rest import rest
 from peerd.store.attempt_series import (
     MOST_GROUPS,
     BucketFilter,
@@ -72,7 +73,7 @@ class StatisticsOperations(OperationGroup[Mode]):
 
     subject = "statistics"
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /statistics"))
     def summary(
         self,
         since: str | float = "1h",
@@ -101,7 +102,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         earlier = None if against is None else validation.time_span("against", against, MINUTE, LONGEST)
         return Query("read", _read_summary, request, earlier)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /errors"))
     def errors(
         self, since: str | float = "1d", *, queue: str | None = None, name: str | None = None
     ) -> Query[ErrorGroups]:
@@ -120,7 +121,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         request = self._request("statistics.errors", since, "handler", queue, name, None)
         return Query("read", read_error_groups, request.seconds, request.queues, request.name, self._masker)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /statistics/series"))
     def series(
         self,
         since: str | float = "1h",
@@ -151,7 +152,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         points_every = step_for(request.seconds) if step is None else _step(step)
         return Query("read", _read_series, request, points_every, at_most)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /statistics/depths"))
     def depths(self, since: str | float = "1h", *, queue: str | None = None) -> Query[DepthPoints]:
         """How many unfinished tasks there were, and for how long the oldest pending one had been due, by time.
 
@@ -193,7 +194,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         wanted = list(Status) if statuses is None else [parse_status(one) for one in statuses]
         return Query("read", latest_counts, None if only is None else sorted(only), wanted)
 
-    @operation
+    @operation(rest=rest("GET /overview"))
     def overview(self, *, max_wait: str | float = "1h") -> Query[Overview]:
         """Whether all is well, and why not; rates, failures, waits, slots and nodes, of the last ten minutes.
 

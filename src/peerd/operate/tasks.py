@@ -34,6 +34,7 @@ from peerd.operate import validation
 from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
+from peerd.operate.rest import rest
 from peerd.operate.statistics import LONGEST
 from peerd.operate.task_filter import TaskFilter, TaskFilterOptions
 from peerd.operate.visible_tasks import (
@@ -90,7 +91,7 @@ class TaskOperations(OperationGroup[Mode]):
         scope = self._scope("tasks.list", TaskFilter(**conditions).checked())
         return Query("read", read_list, scope, limit=most, bodies=bool(bodies))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /tasks", name="list_tasks", fixed={"bodies": False}))
     def page(
         self,
         *,
@@ -143,7 +144,7 @@ class TaskOperations(OperationGroup[Mode]):
         most = validation.number("limit", limit, 1, MAX_RECENT)
         return Query("read", read_recent, self._scope("tasks.recent"), wanted, limit=most)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /tasks/{task_id}", name="show", answer="task"))
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
         return Query("read", get_visible, self._scope("tasks.get"), validation.task_id(task_id))
@@ -158,7 +159,7 @@ class TaskOperations(OperationGroup[Mode]):
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
         return Query("read", read_attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /tasks/{task_id}/logs"))
     def logs(
         self,
         task_id: int,
@@ -206,7 +207,7 @@ class TaskOperations(OperationGroup[Mode]):
         most = validation.number("limit", limit, 1, MAX_LINES)
         return Query("read", read_last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("GET /logs", name="search"))
     def search_logs(
         self,
         text: str,
@@ -253,7 +254,7 @@ class TaskOperations(OperationGroup[Mode]):
         """How many tasks there are of each status. It scans an index: not for each view of a web page."""
         return Query("read", pages.count_tasks, self._actor.queues)
 
-    @operation(needs=Right.VIEW, in_queues=True)
+    @operation(needs=Right.VIEW, in_queues=True, rest=rest("GET /tasks/{task_id}/stack", name="show_stack"))
     def stack(self, task_id: int, *, timeout: str | float = 20.0) -> Query[TaskStack]:
         """Where the code of a running task is now, and what its process uses; read from the live process.
 
@@ -272,7 +273,7 @@ class TaskOperations(OperationGroup[Mode]):
         steps = _read_stack(scope, validation.task_id(task_id), seconds, requester)
         return QuerySequence(steps, waits=seconds + ANSWER_MARGIN)
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/retry", answer="task"))
     def retry(self, task_id: int) -> Query[None]:
         """Let a task run again at once, with all its attempts, whatever its outcome was.
 
@@ -282,24 +283,24 @@ class TaskOperations(OperationGroup[Mode]):
         query = self._action(BulkRetry(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/cancel", answer="task"))
     def cancel(self, task_id: int, reason: str = "canceled by hand") -> Query[None]:
         """End a task that has not ended."""
         query = self._action(BulkCancel(truncate(validation.reason(reason), ERROR_LIMIT)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/bury", answer="task"))
     def bury(self, task_id: int) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
         query = self._action(BulkBury(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/kick", answer="task"))
     def kick(self, task_id: int) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
         return self._action(BulkKick(), task_id).then_ring(TasksAvailable())
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("DELETE /tasks/{task_id}", answer="nothing"))
     def delete(self, task_id: int) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
         return self._action(BulkDelete(), task_id).then_ring(ClaimRevoked((task_id,)))
@@ -325,7 +326,7 @@ class TaskOperations(OperationGroup[Mode]):
         query = self._action(BulkMoveToQueue(queue), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/snooze", answer="task"))
     def snooze(self, task_id: int, duration: str | float) -> Query[None]:
         """Let a task start later. The attempt of a running one ends, and is not counted.
 
@@ -336,7 +337,7 @@ class TaskOperations(OperationGroup[Mode]):
         query = self._action(BulkSnooze(validation.seconds("duration", duration)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
-    @operation(in_queues=True)
+    @operation(in_queues=True, rest=rest("PATCH /tasks/{task_id}", answer="task"))
     def change(self, task_id: int, *, priority: int | None = None, body: object = UNSET) -> Query[None]:
         """Change the priority or the body of a task that neither runs nor has ended.
 

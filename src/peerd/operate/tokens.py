@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from http import HTTPStatus
 
 from peerd.domain.access import Right, parse_scopes
 from peerd.domain.errors import InvalidAccess, InvalidFilter, InvalidTask
@@ -10,6 +11,7 @@ from peerd.domain.file_errors import InvalidFile
 from peerd.domain.quoting import quoted
 from peerd.operate import validation
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.operate.users import new_name
 from peerd.store import tokens
 from peerd.store.audit import State, token_state
@@ -26,12 +28,12 @@ class TokenOperations(OperationGroup[Mode]):
 
     subject = "tokens"
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("GET /tokens", name="list_tokens"))
     def list(self) -> Query[TokenList]:
         """All tokens, the newest first; also those that have expired or were revoked."""
         return Query("read", tokens.list_tokens)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("POST /tokens", status=HTTPStatus.CREATED))
     def create(
         self,
         name: str,
@@ -63,7 +65,7 @@ class TokenOperations(OperationGroup[Mode]):
         query = Query("run", tokens.create_token, new_name(name), given, restricted_to, seconds, scopes)
         return query.making("token", _describe)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("DELETE /tokens/{token_id}", answer="nothing"))
     def revoke(self, token_id: int) -> Query[None]:
         """Revoke a token at once; raises `TokenNotFound`."""
         number = validation.number("token", token_id, 1)
@@ -72,9 +74,8 @@ class TokenOperations(OperationGroup[Mode]):
 
 def _describe(made: NewToken) -> tuple[str, State]:
     """The state of a new token: all but its secret."""
-    token = made.token
     fields = ("name", "rights", "queues", "file_scopes", "expires_at")
-    return str(token.id), {field: getattr(token, field) for field in fields}
+    return str(made.id), {field: getattr(made, field) for field in fields}
 
 
 def _parse_rights(rights: Collection[Right | str]) -> frozenset[Right]:

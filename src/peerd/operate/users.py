@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from http import HTTPStatus
 from typing import Final
 
 from sqlalchemy.engine import Connection
@@ -13,6 +14,7 @@ from peerd.domain.quoting import quoted
 from peerd.domain.task import NAME_LIMIT, check_text
 from peerd.operate import passwords
 from peerd.operate.operations import Mode, OperationGroup, Query, operation
+from peerd.operate.rest import rest
 from peerd.store import users
 from peerd.store.audit import user_state
 from peerd.store.users import User
@@ -27,12 +29,12 @@ class UserOperations(OperationGroup[Mode]):
 
     subject = "users"
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("GET /users", name="list_users"))
     def list(self) -> Query[UserList]:
         """All users, by name."""
         return Query("read", users.list_users)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("POST /users", status=HTTPStatus.CREATED))
     def add(self, name: str, role: Role | str, password: str | None = None) -> Query[User]:
         """Add a user, which can log in from then on.
 
@@ -49,7 +51,7 @@ class UserOperations(OperationGroup[Mode]):
         given = None if password is None else passwords.checked(password)
         return Query("run", _add, own_name, own_role, given).acting_on("user", own_name, user_state, own_name)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("PATCH /users/{user}"))
     def change(self, name: str, *, role: Role | str | None = None, disabled: bool | None = None) -> Query[User]:
         """Change the role of a user, or disable or enable it.
 
@@ -72,7 +74,7 @@ class UserOperations(OperationGroup[Mode]):
         )
         return query.acting_on("user", name, user_state, name)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("PUT /users/{user}/password", answer="nothing"))
     def set_password(self, name: str, password: str) -> Query[None]:
         """Set the password of a user: 12 to 1,000 characters.
 
@@ -82,7 +84,7 @@ class UserOperations(OperationGroup[Mode]):
         query = Query("run", _set_password, checked_name(name), passwords.checked(password))
         return query.acting_on("user", name, user_state, name)
 
-    @operation(needs=Right.ADMIN)
+    @operation(needs=Right.ADMIN, rest=rest("DELETE /users/{user}", answer="nothing"))
     def remove(self, name: str) -> Query[None]:
         """Remove a user.
 

@@ -55,10 +55,13 @@ class ApiToken(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class NewToken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that was created; its secret is shown this once."""
+class NewToken(ApiToken, frozen=True, kw_only=True):
+    """A token that was created.
 
-    token: ApiToken
+    Attributes:
+        secret: what a program sends; it is shown this once.
+    """
+
     secret: str
 
 
@@ -91,7 +94,7 @@ def create_token(
     }
     connection.execute(sa.insert(api_tokens).values(values))
     row = connection.execute(sa.select(api_tokens).where(api_tokens.c.prefix == prefix)).mappings().one()
-    return NewToken(token=_to_token(row), secret=token)
+    return NewToken(**msgspec.structs.asdict(_to_token(row)), secret=token)
 
 
 def list_tokens(connection: Connection) -> list[ApiToken]:

@@ -18,38 +18,9 @@ from peerd.web.log_streams import LogStreams
 from peerd.web.pages.dashboard import add_dashboard
 from peerd.web.problems import add_problem_handlers
 from peerd.web.request_guard import RequestGuard
-from peerd.web.routes import (
-    alerts,
-    audit,
-    bulk,
-    events,
-    files,
-    health,
-    limits,
-    node_requests,
-    nodes,
-    operations,
-    queues,
-    schedules,
-    session,
-    statistics,
-    stored_schedules,
-    task_logs,
-    tasks,
-    tokens,
-    uploads,
-    users,
-)
+from peerd.web.routes import events, files, health, log_stream, operations, rest, session, uploads
 
 API: Final = "/api/v1"
-ROUTES: Final = (
-    *(tasks, task_logs, queues, limits, nodes, node_requests, schedules, stored_schedules, bulk, statistics),
-    alerts,
-    files,
-    uploads,
-    *(session, users, tokens, audit),
-)
-"""The modules whose routers are below `API`; in `events` and `operations` they are made."""
 DESCRIPTION = """\
 Tasks, queues, limits, nodes, schedules and files of a peerd cluster.
 
@@ -92,16 +63,18 @@ def create_app(
     app_access = AppAccess(client, access, authenticate)
     setattr(app.state, ACCESS_STATE, app_access)
     app.state.peerd_logins = LoginService()
-    for module in ROUTES:
-        app.include_router(module.router, prefix=API)
-    app.include_router(operations.create_router(), prefix=API)
-    app.include_router(events.router, prefix=API)
+    for router in (
+        rest.create_router(),
+        operations.create_router(),
+        *(log_stream.router, events.router, files.router, uploads.router, session.router),
+    ):
+        app.include_router(router, prefix=API)
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.state.peerd_metrics = metrics.SnapshotReader()
     app.state.peerd_log_streams = LogStreams()
     app.state.peerd_events = EventHub()
-    add_problem_handlers(app, operations.operation_schemas)
+    add_problem_handlers(app, lambda: operations.operation_schemas() | rest.rest_schemas())
     add_dashboard(app)
     app.add_middleware(RequestGuard, access=app_access)
     return app

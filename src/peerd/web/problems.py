@@ -29,7 +29,17 @@ MAX_DETAIL: Final = 2_000
 RETRY_AFTER: Final = "2"
 """Seconds after which a request may succeed that the database did not answer."""
 
+
+class InvalidRequest(errors.PeerdError):
+    """A request whose arguments are none of its operation."""
+
+    def __init__(self, detail: str, field: str | None = None) -> None:
+        self.field = field
+        super().__init__(detail)
+
+
 STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
+    InvalidRequest: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.InvalidTask: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.InvalidFilter: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.InvalidLimit: HTTPStatus.UNPROCESSABLE_ENTITY,

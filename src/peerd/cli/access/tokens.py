@@ -55,7 +55,7 @@ def create(
     made = context.client.tokens.create(
         name, rights, queues=queues or None, file_scopes=file_scopes or None, expires_in=expires
     )
-    context.print_result(_as_json(made.token) | {"secret": made.secret}, Text(made.secret))
+    context.print_result(_as_json(made) | {"secret": made.secret}, Text(made.secret))
 
 
 @command(app)

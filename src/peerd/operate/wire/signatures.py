@@ -7,19 +7,21 @@ Each parameter is a field of its name. Options that a `TypedDict` describes are 
 from __future__ import annotations
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, Union, Unpack, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, Final, Union, Unpack, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from peerd.domain.task import Call
 
 Field = tuple[str, Any] | tuple[str, Any, Any]
 """A name, a type, and a default."""
 SEQUENCES: Final = (Collection, Iterable, Sequence)
+_DESCRIPTION: Final = re.compile(r"^    (\w+(?:, \w+)*): (.*(?:\n      +.*)*)", re.MULTILINE)
 
 
 class WireCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -57,8 +59,11 @@ class ArgumentStruct:
         self._parameters = parameters
         self._signature = inspect.Signature([one.replace(annotation=one.empty) for one in parameters])
         hints = get_type_hints(function)
-        fields = [field for one in parameters for field in _fields_of(one, hints.get(one.name, Any))]
-        self.type = _fields_struct(name, fields)
+        described = descriptions_in(function, "Args")
+        self.fields = [
+            _described(field, described) for one in parameters for field in _fields_of(one, hints.get(one.name, Any))
+        ]
+        self.type = fields_struct(name, self.fields)
 
     def names(self) -> tuple[str, ...]:
         """The names of its fields."""
@@ -159,12 +164,29 @@ def _options_struct(kind: Any) -> type[WireFields]:
     required = kind.__required_keys__
     hints = {name: wire_type(annotation) for name, annotation in get_type_hints(kind).items()}
     fields = [(name, one) if name in required else _optional(name, one) for name, one in hints.items()]
-    return _fields_struct(kind.__name__, fields)
+    return fields_struct(kind.__name__, fields)
 
 
-def _fields_struct(name: str, fields: list[Field]) -> type[WireFields]:
-    made: Any = msgspec.defstruct(name, fields, bases=(WireFields,), module=__name__, kw_only=True)
+def fields_struct(name: str, fields: Iterable[Field], renamed: Mapping[str, str] | None = None) -> type[WireFields]:
+    """A struct of fields, of which some have other names in JSON."""
+    made: Any = msgspec.defstruct(name, fields, bases=(WireFields,), module=__name__, kw_only=True, rename=renamed)
     return cast("type[WireFields]", made)
+
+
+def descriptions_in(documented: Any, section: str) -> dict[str, str]:
+    """What a docstring says of arguments or attributes, by their names.
+
+    >>> descriptions_in(ArgumentStruct, "Args")["name"]
+    'of the struct, in documents.'
+    """
+    text = (inspect.getdoc(documented) or "").partition(f"{section}:\n")[2].partition("\n\n")[0]
+    found = _DESCRIPTION.findall(text)
+    return {name: " ".join(words.split()) for names, words in found for name in names.split(", ")}
+
+
+def _described(field: Field, descriptions: Mapping[str, str]) -> Field:
+    name, kind, *default = field
+    return (name, Annotated[kind, Meta(description=descriptions[name])], *default) if name in descriptions else field
 
 
 def _union(kinds: list[Any]) -> Any:

@@ -6,16 +6,13 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Protocol
 
-from pydantic import BaseModel
+import msgspec
 
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import AioClient
 from peerd.operate.tasks import MAX_RECENT
 from peerd.web.events.messages import KINDS_READ_IN_PART, EventKind, EventMessage
-from peerd.web.routes.alerts import AlertView
-from peerd.web.routes.nodes import NodeView
-from peerd.web.routes.queues import QueueView
-from peerd.web.routes.task_models import TaskView
+from peerd.web.views import Nodes, view
 
 TASKS_OF_EACH_KIND: Final = 200
 """Working tasks, the latest of each status that ended, and the newest ones that are read at once."""
@@ -46,14 +43,14 @@ class TaskReader:
         """Their states; of one whose row is gone, that."""
         followed = [*{int(key) for key in watched}, *self._followed][:MAX_RECENT]
         tasks = await self._client.tasks.recent(followed, limit=TASKS_OF_EACH_KIND)
-        names = {node.id: node.name for node in await self._client.nodes.list()}
+        nodes = {node.id: node for node in await self._client.nodes.list()}
         gone = set(followed) - {task.id for task in tasks}
         working = {task.id for task in tasks if task.status is Status.WORKING}
         changed = sorted(tasks, key=lambda task: task.updated_at)[-FOLLOWED:]
         self._followed = working | {task.id for task in changed}
         messages = [gone_message(EventKind.TASK, str(task_id)) for task_id in sorted(gone)]
         for task in tasks:
-            data = _json(TaskView.of(task, names))
+            data = _json(task, nodes)
             messages.append(EventMessage(EventKind.TASK, str(task.id), data, task.queue, task.status))
         return messages
 
@@ -67,7 +64,7 @@ class QueueReader:
     async def read(self, _: Collection[str]) -> list[EventMessage]:
         """Their states."""
         queues = await self._client.queues.list()
-        return [EventMessage(EventKind.QUEUE, queue.name, _json(QueueView.of(queue))) for queue in queues]
+        return [EventMessage(EventKind.QUEUE, queue.name, _json(queue)) for queue in queues]
 
 
 class NodeReader:
@@ -79,7 +76,7 @@ class NodeReader:
     async def read(self, _: Collection[str]) -> list[EventMessage]:
         """Their states."""
         nodes = await self._client.nodes.list()
-        return [EventMessage(EventKind.NODE, node.name, _json(NodeView.of(node))) for node in nodes]
+        return [EventMessage(EventKind.NODE, node.name, _json(node)) for node in nodes]
 
 
 class AlertReader:
@@ -99,7 +96,7 @@ class AlertReader:
         self._on = {alert.id: alert.queue for alert in on.items}
         gone = [gone_message(EventKind.ALERT, str(alert_id))._replace(queue=queue) for alert_id, queue in over.items()]
         return gone + [
-            EventMessage(EventKind.ALERT, str(alert.id), _json(AlertView.of(alert)), alert.queue)
+            EventMessage(EventKind.ALERT, str(alert.id), _json(alert), alert.queue)
             for _, alert in sorted(found.items())
         ]
 
@@ -122,5 +119,5 @@ def gone_message(kind: EventKind, key: str) -> EventMessage:
     return EventMessage(kind, key, json.dumps({field: key, "gone": True}), is_gone=True)
 
 
-def _json(view: BaseModel) -> str:
-    return view.model_dump_json()
+def _json(value: msgspec.Struct, nodes: Nodes = {}) -> str:  # noqa: B006 - it is only read
+    return msgspec.json.encode(view(value, nodes)).decode()

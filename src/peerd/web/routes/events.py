@@ -16,9 +16,8 @@ from peerd.web.dependencies import AioClientDependency, may_still_view, scope_of
 from peerd.web.events.hub import EventHub, TooManyViewers
 from peerd.web.events.messages import EventFilter, EventKind
 from peerd.web.events.response import EventStream
-from peerd.web.fields import MAX_ID, RequestBody
+from peerd.web.fields import MAX_ID, Queue, RequestBody
 from peerd.web.problems import documented, problem_response
-from peerd.web.routes.task_models import Queue
 from peerd.web_server.app_state import ring_subscriptions
 
 router = APIRouter(prefix="/events", tags=["events"])

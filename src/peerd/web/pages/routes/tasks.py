@@ -27,7 +27,7 @@ from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.task_actions import EVENT_OF, TASK_ACTIONS
 from peerd.web.pages.url_query import UrlQuery
-from peerd.web.routes.task_models import TaskView
+from peerd.web.views import Nodes, view, view_of
 
 T = TypeVar("T")
 
@@ -134,14 +134,14 @@ async def show_tasks(page: PageRequest) -> Response:
             list[StatisticsRow](),
         ),
     )
-    names = {node.id: node.name for node in nodes}
+    by_id = {node.id: node for node in nodes}
     return page.render(
         "tasks.html",
         "Tasks",
         HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
         wanted=table,
         heads=[("Id", "tight"), *(_head(column) for column in table.columns)],
-        tasks=[TaskView.of(task, names, attempts=task.attempts_made) for task in listed.items],
+        tasks=[_as_row(task, by_id) for task in listed.items],
         next=listed.next,
         examined=listed.examined,
         problem=problem,
@@ -149,7 +149,7 @@ async def show_tasks(page: PageRequest) -> Response:
         known={
             "queue": sorted({str(row.queue) for row in handlers}),
             "name": sorted({row.name for row in handlers if row.name}),
-            "node": sorted(names.values()),
+            "node": sorted(node.name for node in nodes),
         },
         within=next((WITHIN[one] for one in reversed(table.filter.where) if one in WITHIN), ("updated_at", "")),
         selection=SELECTION,
@@ -222,13 +222,13 @@ async def export_tasks(page: PageRequest) -> Response:
     table = read_address(page.query)
     form = page.request.path_params["form"]
     first = await page.client.tasks.page(**msgspec.structs.asdict(table.filter), limit=EXPORT_PAGE)
-    names = {node.id: node.name for node in await page.client.nodes.list()}
+    nodes = {node.id: node for node in await page.client.nodes.list()}
     tasks = _all(page.client, table, first)
     content: AsyncIterable[str | bytes]
     if form == "csv":
-        content, media_type = _csv_lines(tasks, names), "text/csv; charset=utf-8"
+        content, media_type = _csv_lines(tasks, nodes), "text/csv; charset=utf-8"
     elif form == "jsonl":
-        content, media_type = _json_lines(tasks, names), "application/jsonl"
+        content, media_type = _json_lines(tasks, nodes), "application/jsonl"
     else:
         raise InvalidFilter("form", f"tasks are exported as csv or jsonl, not as {one_line(form, 40)}")
     headers = {**PAGE_HEADERS, "content-disposition": f'attachment; filename="tasks.{form}"'}
@@ -245,18 +245,21 @@ async def _all(client: AioClient, table: TaskTable, first: Any) -> AsyncIterator
         found = await client.tasks.page(**msgspec.structs.asdict(table.filter), after=found.next, limit=EXPORT_PAGE)
 
 
-def _exported(task: Task, names: dict[int, str]) -> dict[str, Any]:
-    view = TaskView.of(task, names).model_dump(mode="json")
-    return {**view, "body": task.body, "result": task.result}
+def _as_row(task: Task, nodes: Nodes) -> Any:
+    return msgspec.structs.replace(view(task, nodes), attempts=task.attempts_made)
 
 
-async def _csv_lines(tasks: AsyncIterator[Task], names: dict[int, str]) -> AsyncIterator[str]:
-    columns = [*TaskView.model_fields, "body", "result"]
+def _exported(task: Task, nodes: Nodes) -> dict[str, Any]:
+    return {**msgspec.to_builtins(view(task, nodes)), "body": task.body, "result": task.result}
+
+
+async def _csv_lines(tasks: AsyncIterator[Task], nodes: Nodes) -> AsyncIterator[str]:
+    columns = [*view_of(Task).fields, "body", "result"]
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, columns)
     writer.writeheader()
     async for task in tasks:
-        writer.writerow({name: spreadsheet_text(value) for name, value in _exported(task, names).items()})
+        writer.writerow({name: spreadsheet_text(value) for name, value in _exported(task, nodes).items()})
         yield buffer.getvalue()
         buffer.seek(0)
         buffer.truncate()
@@ -272,9 +275,9 @@ def spreadsheet_text(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "-", "@", "\t", "\r"} else value
 
 
-async def _json_lines(tasks: AsyncIterator[Task], names: dict[int, str]) -> AsyncIterator[bytes]:
+async def _json_lines(tasks: AsyncIterator[Task], nodes: Nodes) -> AsyncIterator[bytes]:
     async for task in tasks:
-        yield msgspec.json.encode(_exported(task, names)) + b"\n"
+        yield msgspec.json.encode(_exported(task, nodes)) + b"\n"
 
 
 def _with_typed_condition(query: UrlQuery) -> UrlQuery | None:

@@ -1,0 +1,221 @@
+"""The routes of REST: operations at the addresses that are declared with them (`peerd.operate.rest`).
+
+The arguments of an operation are in the path, the query and the body, and the answer is a view of its result
+(`peerd.web.views`). A few routes combine operations; they are functions of the client in `peerd.web.routes.combined`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from functools import cached_property
+from http import HTTPStatus
+from operator import attrgetter
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.datastructures import QueryParams
+
+from peerd.domain.bulk import BulkPreview
+from peerd.operate.client import AioClient
+from peerd.operate.rest import Rest
+from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, wire_operations
+from peerd.operate.wire.signatures import ArgumentStruct, WireFields, fields_struct
+from peerd.store.enqueue import Enqueued
+from peerd.web.arguments import ERRORS, JSON, components_of, decoded, json_body, schema_of
+from peerd.web.dependencies import AioClientDependency
+from peerd.web.routes.combined import COMBINED, task_in_full
+from peerd.web.views import TaskInFull, shows_nodes, view, view_type
+
+REFERENCE: Final = "#/components/schemas/{name}"
+ACCESS: Final = ("users", "tokens", "audit")
+KEY_HEADER: Final = "idempotency-key"
+KEY_PARAMETER: Final = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+    "description": "For a day, a repetition of the request with this key enqueues nothing again.",
+}
+
+
+class Count(msgspec.Struct):
+    """How many there were."""
+
+    count: int
+
+
+class RestRoute:
+    """An operation at its address.
+
+    Args:
+        rest: the address.
+        find: the operation of a client.
+        arguments: of the operation.
+        result_type: of the operation.
+        summary: for the document.
+        name: of the operation.
+    """
+
+    def __init__(
+        self,
+        rest: Rest,
+        find: Callable[[AioClient], Callable[..., Awaitable[Any]]],
+        arguments: ArgumentStruct,
+        result_type: Any,
+        summary: str,
+        name: str,
+    ) -> None:
+        self.rest = rest
+        self._own_name = name
+        self.summary = summary
+        self._find = find
+        self._arguments = arguments
+        shown = {"task": TaskInFull, "count": Count}.get(rest.answer, result_type)
+        self._results = get_args(shown) if get_origin(shown) is UnionType else (shown,)
+        given = [one for one in arguments.fields if one[0] not in (*rest.fixed, IDEMPOTENCY_KEY)]
+        in_path, others = given[: len(rest.path_names)], given[len(rest.path_names) :]
+        in_query = [one for one in others if not rest.has_body or one[0] in rest.query]
+        struct = arguments.type.__name__.removesuffix("Arguments")
+        renamed = {one[0]: path_name for one, path_name in zip(in_path, rest.path_names, strict=True)}
+        self._path = fields_struct(f"{struct}Path", in_path, renamed)
+        self._query = fields_struct(f"{struct}Query", in_query, rest.renamed)
+        self.body = fields_struct(f"{struct}Body", [one for one in others if one not in in_query], rest.renamed)
+
+    @classmethod
+    def of_operation(cls, operation: WireOperation, rest: Rest) -> RestRoute:
+        """The route of an operation of the client."""
+        own = operation.arguments, operation.result_type, operation.summary, operation.name.rpartition(".")[2]
+        return cls(rest, attrgetter(operation.name), *own)
+
+    @classmethod
+    def of_function(cls, rest: Rest, function: Callable[..., Awaitable[Any]]) -> RestRoute:
+        """The route of a function of a client and further arguments."""
+        name = "".join(word.capitalize() for word in function.__name__.split("_"))
+        return cls(
+            rest,
+            lambda client: lambda *args, **kwargs: function(client, *args, **kwargs),
+            ArgumentStruct(f"{name}Arguments", function),
+            get_type_hints(function)["return"],
+            str(function.__doc__),
+            function.__name__,
+        )
+
+    async def call(self, request: Request, client: AioClientDependency) -> Response:
+        """Call the operation with what the request has, and answer."""
+        args, kwargs = await self._read(request)
+        result = await self._find(client)(*args, **kwargs)
+        match self.rest.answer:
+            case "nothing":
+                return Response(status_code=HTTPStatus.NO_CONTENT)
+            case "task":
+                result = await task_in_full(client, kwargs["task_id"])
+            case "count":
+                result = Count(result)
+        nodes = {node.id: node for node in await client.nodes.list()} if any(map(shows_nodes, self._results)) else {}
+        has_done_nothing = isinstance(result, BulkPreview) or (isinstance(result, Enqueued) and not result.created)
+        status = HTTPStatus.OK if has_done_nothing else self.rest.status
+        return Response(msgspec.json.encode(view(result, nodes)), status, media_type=JSON)
+
+    async def _read(self, request: Request) -> tuple[list[Any], dict[str, Any]]:
+        parts = [
+            decoded(lambda: msgspec.convert(request.path_params, self._path, strict=False)),
+            decoded(lambda: msgspec.convert(self._query_of(request.query_params), self._query, strict=False)),
+        ]
+        if self.rest.has_body:
+            body = await self._body_of(request)
+            parts.append(decoded(lambda: msgspec.json.decode(body, type=self.body)))
+        given = {name: getattr(part, name) for part in parts for name in part.__struct_fields__}
+        if KEY_HEADER in request.headers and self._takes_key:
+            given[IDEMPOTENCY_KEY] = request.headers[KEY_HEADER]
+        return self._arguments.unbind(self._arguments.type(**given, **self.rest.fixed))
+
+    async def _body_of(self, request: Request) -> bytes:
+        has_none = "content-type" not in request.headers and not await request.body()
+        return b"{}" if has_none else await json_body(request)
+
+    def _query_of(self, given: QueryParams) -> dict[str, Any]:
+        return {name: given.getlist(name) if name in self._repeated else given[name] for name in given}
+
+    @property
+    def _takes_key(self) -> bool:
+        return IDEMPOTENCY_KEY in self._arguments.names()
+
+    @cached_property
+    def _repeated(self) -> Collection[str]:
+        """The names of parameters that may be given several times."""
+        return {one["name"] for one in _parameters(self._query, "query") if "array" in str(one["schema"])}
+
+    @property
+    def answer_types(self) -> dict[HTTPStatus, Any]:
+        """The types of the answers' JSON by their statuses; that of a request that changed nothing is 200."""
+        if self.rest.answer == "nothing":
+            return {}
+        shown = [view_type(one) for one in self._results]
+        can_change_nothing = len(shown) > 1 or self._results == (Enqueued,)
+        return {self.rest.status: shown[0]} | ({HTTPStatus.OK: shown[-1]} if can_change_nothing else {})
+
+    def add_to(self, router: APIRouter) -> None:
+        """Add the route to the app and its document."""
+        rest = self.rest
+        subject = rest.path.split("/")[1]
+        answers: dict[int | str, Any] = {
+            status.value: {"description": status.phrase, "content": {JSON: {"schema": schema_of(kind, REFERENCE)}}}
+            for status, kind in self.answer_types.items()
+        }
+        router.add_api_route(
+            rest.path,
+            self.call,
+            methods=[rest.verb],
+            name=rest.name or self._own_name,
+            tags=["access" if subject in ACCESS else subject],
+            summary=self.summary,
+            response_class=Response,
+            status_code=rest.status,
+            responses=ERRORS | answers,
+            openapi_extra=self._document(),
+        )
+
+    def _document(self) -> dict[str, Any]:
+        key = [KEY_PARAMETER] if self._takes_key else []
+        document: dict[str, Any] = {
+            "parameters": [*_parameters(self._path, "path"), *_parameters(self._query, "query"), *key]
+        }
+        if self.rest.has_body and self.body.__struct_fields__:
+            is_required = any(one.required for one in msgspec.structs.fields(self.body))
+            content = {JSON: {"schema": schema_of(self.body, REFERENCE)}}
+            document["requestBody"] = {"required": is_required, "content": content}
+        return document
+
+
+def rest_routes() -> Iterator[RestRoute]:
+    """All routes; those whose paths have fewer names come first, since a path matches the first route that it can."""
+    found = [(one, one.operation.rest) for one in wire_operations().values()]
+    routes = [RestRoute.of_operation(one, rest) for one, rest in found if rest is not None]
+    routes += [RestRoute.of_function(rest, function) for rest, function in COMBINED]
+    return iter(sorted(routes, key=lambda route: len(route.rest.path_names)))
+
+
+def create_router() -> APIRouter:
+    """The routes of REST."""
+    router = APIRouter()
+    for route in rest_routes():
+        route.add_to(router)
+    return router
+
+
+def rest_schemas() -> dict[str, Any]:
+    """The components of the document to which the routes refer."""
+    kinds = [kind for route in rest_routes() for kind in (route.body, *route.answer_types.values())]
+    return components_of(kinds, REFERENCE)
+
+
+def _parameters(fields: type[WireFields], place: str) -> list[dict[str, Any]]:
+    """The parameters of the path or the query in a document."""
+    [schema] = msgspec.json.schema_components([fields], ref_template=REFERENCE)[1].values()
+    required = schema.get("required", ())
+    return [
+        {"name": name, "in": place, "required": name in required, "schema": one}
+        for name, one in schema["properties"].items()
+    ]
