@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any
 
 from fastapi import FastAPI
 
@@ -12,15 +12,15 @@ from peerd.web import metrics
 from peerd.web.access.app_access import AppAccess
 from peerd.web.access.authentication import Authenticate
 from peerd.web.access.login import LoginService
+from peerd.web.arguments import API
 from peerd.web.dependencies import ACCESS_STATE
 from peerd.web.events.hub import EventHub
 from peerd.web.log_streams import LogStreams
 from peerd.web.pages.dashboard import add_dashboard
-from peerd.web.problems import add_problem_handlers
+from peerd.web.problems import ProblemDetails, add_problem_handlers
 from peerd.web.request_guard import RequestGuard
 from peerd.web.routes import events, files, health, log_stream, operations, rest, session, uploads
 
-API: Final = "/api/v1"
 DESCRIPTION = """\
 Tasks, queues, limits, nodes, schedules and files of a peerd cluster.
 
@@ -74,7 +74,23 @@ def create_app(
     app.state.peerd_metrics = metrics.SnapshotReader()
     app.state.peerd_log_streams = LogStreams()
     app.state.peerd_events = EventHub()
-    add_problem_handlers(app, lambda: operations.operation_schemas() | rest.rest_schemas())
+    add_problem_handlers(app)
+    _complete_document(app)
     add_dashboard(app)
     app.add_middleware(RequestGuard, access=app_access)
     return app
+
+
+def _complete_document(app: FastAPI) -> None:
+    """Describe operations and problems in the OpenAPI document when it is asked for, which takes a tenth of a second."""
+    document = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            made = document()
+            made["components"]["schemas"]["ProblemDetails"] = ProblemDetails.model_json_schema()
+            rest.describe_routes(made)
+            operations.describe_routes(made)
+        return document()
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it

@@ -15,11 +15,16 @@ from peerd.domain.errors import InvalidFilter, PeerdError
 from peerd.web.problems import InvalidRequest, documented
 
 T = TypeVar("T")
+API: Final = "/api/v1"
 JSON: Final = "application/json"
 BASE64: Final = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
-ERRORS: Final = documented(
-    HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.GATEWAY_TIMEOUT
+STATUSES: Final = (
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.CONFLICT,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+    HTTPStatus.GATEWAY_TIMEOUT,
 )
+ERRORS: Final = {str(status): problem for status, problem in documented(*STATUSES).items()}
 NO_TIME: Final = "RFC3339"
 """In the error of a text that looks like a time, such as one with a leap second."""
 _PLACE: Final = re.compile(r" - at `\$\.?(.*)`$")
@@ -50,11 +55,10 @@ def decoded(decode: Callable[[], T]) -> T:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from None
 
 
-def schema_of(kind: Any, reference: str) -> dict[str, Any]:
-    """The schema of a type in a document, with references to its components."""
+def json_content(kind: Any, reference: str) -> dict[str, Any]:
+    """What a document says of JSON of a type, with references to its components."""
     [schema], _ = msgspec.json.schema_components([kind], ref_template=reference)
-    found: dict[str, Any] = _as_openapi(schema)
-    return found
+    return {JSON: {"schema": _as_openapi(schema)}}
 
 
 def components_of(kinds: Iterable[Any], reference: str) -> dict[str, Any]:

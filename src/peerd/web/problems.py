@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -156,16 +156,8 @@ def problem_response(
     return JSONResponse(problem.model_dump(exclude_none=True), status, headers, media_type=MEDIA_TYPE)
 
 
-def add_problem_handlers(app: FastAPI, schemas: Callable[[], dict[str, Any]] = dict) -> None:
-    """Answer every error as a problem, and document what a problem is, and other `schemas`."""
-    document = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        made = document()
-        made["components"]["schemas"] |= {"ProblemDetails": ProblemDetails.model_json_schema(), **schemas()}
-        return made
-
-    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI documents it
+def add_problem_handlers(app: FastAPI) -> None:
+    """Answer every error as a problem."""
     app.add_exception_handler(errors.PeerdError, _of_peerd)
     app.add_exception_handler(LoginRefused, _of_login)
     app.add_exception_handler(RequestValidationError, _of_validation)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request, Response
 
 from peerd.operate.wire.operations import WireOperation, wire_operations
-from peerd.web.arguments import ERRORS, JSON, components_of, decoded, json_body, schema_of
+from peerd.web.arguments import API, ERRORS, JSON, components_of, decoded, json_body, json_content
 from peerd.web.dependencies import AioClientDependency
 
 REFERENCE: Final = "#/components/schemas/operations.{name}"
@@ -23,7 +23,6 @@ def create_router() -> APIRouter:
     """A route for each operation."""
     router = APIRouter(prefix="/operations", tags=["operations"])
     for operation in wire_operations().values():
-        arguments, result = (schema_of(kind, REFERENCE) for kind in (operation.arguments.type, operation.result_type))
         router.add_api_route(
             f"/{operation.name}",
             _endpoint(operation),
@@ -32,16 +31,20 @@ def create_router() -> APIRouter:
             description=operation.summary,
             operation_id=f"operations_{operation.name}",
             response_class=Response,
-            responses=ERRORS | {200: {"description": "The result.", "content": {JSON: {"schema": result}}}},
-            openapi_extra={"requestBody": {"required": True, "content": {JSON: {"schema": arguments}}}},
         )
     return router
 
 
-def operation_schemas() -> dict[str, Any]:
-    """The components of the document to which the routes refer."""
-    kinds = [kind for one in wire_operations().values() for kind in (one.arguments.type, one.result_type)]
-    return {f"operations.{name}": schema for name, schema in components_of(kinds, REFERENCE).items()}
+def describe_routes(document: dict[str, Any]) -> None:
+    """Complete the OpenAPI document of an app."""
+    for operation in wire_operations().values():
+        arguments, result = operation.arguments.type, operation.result_type
+        described = document["paths"][f"{API}/operations/{operation.name}"]["post"]
+        described["requestBody"] = {"required": True, "content": json_content(arguments, REFERENCE)}
+        answer = {"description": "The result.", "content": json_content(result, REFERENCE)}
+        described["responses"] |= ERRORS | {"200": answer}
+        found = components_of((arguments, result), REFERENCE)
+        document["components"]["schemas"] |= {f"operations.{name}": schema for name, schema in found.items()}
 
 
 def _endpoint(operation: WireOperation) -> Callable[..., Awaitable[Response]]:

@@ -6,12 +6,12 @@ The arguments of an operation are in the path, the query and the body, and the a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from functools import cached_property
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import cache, cached_property
 from http import HTTPStatus
 from operator import attrgetter
 from types import UnionType
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 from fastapi import APIRouter, Request, Response
@@ -23,7 +23,7 @@ from peerd.operate.rest import Rest
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, wire_operations
 from peerd.operate.wire.signatures import ArgumentStruct, WireFields, fields_struct
 from peerd.store.enqueue import Enqueued
-from peerd.web.arguments import ERRORS, JSON, components_of, decoded, json_body, schema_of
+from peerd.web.arguments import API, ERRORS, JSON, components_of, decoded, json_body, json_content
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.routes.combined import COMBINED, task_in_full
 from peerd.web.views import TaskInFull, shows_nodes, view, view_type
@@ -44,6 +44,14 @@ class Count(msgspec.Struct):
     """How many there were."""
 
     count: int
+
+
+class RequestParts(NamedTuple):
+    """The arguments in the parts of a request."""
+
+    path: type[WireFields]
+    query: type[WireFields]
+    body: type[WireFields]
 
 
 class RestRoute:
@@ -74,14 +82,6 @@ class RestRoute:
         self._arguments = arguments
         shown = {"task": TaskInFull, "count": Count}.get(rest.answer, result_type)
         self._results = get_args(shown) if get_origin(shown) is UnionType else (shown,)
-        given = [one for one in arguments.fields if one[0] not in (*rest.fixed, IDEMPOTENCY_KEY)]
-        in_path, others = given[: len(rest.path_names)], given[len(rest.path_names) :]
-        in_query = [one for one in others if not rest.has_body or one[0] in rest.query]
-        struct = arguments.type.__name__.removesuffix("Arguments")
-        renamed = {one[0]: path_name for one, path_name in zip(in_path, rest.path_names, strict=True)}
-        self._path = fields_struct(f"{struct}Path", in_path, renamed)
-        self._query = fields_struct(f"{struct}Query", in_query, rest.renamed)
-        self.body = fields_struct(f"{struct}Body", [one for one in others if one not in in_query], rest.renamed)
 
     @classmethod
     def of_operation(cls, operation: WireOperation, rest: Rest) -> RestRoute:
@@ -102,6 +102,21 @@ class RestRoute:
             function.__name__,
         )
 
+    @cached_property
+    def _parts(self) -> RequestParts:
+        rest, fields = self.rest, self._arguments.fields
+        given = [one for one in fields if one[0] not in (*rest.fixed, IDEMPOTENCY_KEY)]
+        in_path, others = given[: len(rest.path_names)], given[len(rest.path_names) :]
+        in_query = [one for one in others if not rest.has_body or one[0] in rest.query]
+        in_body = [one for one in others if one not in in_query]
+        names = {one[0]: path_name for one, path_name in zip(in_path, rest.path_names, strict=True)}
+        struct = self._arguments.type.__name__.removesuffix("Arguments")
+        return RequestParts(
+            fields_struct(f"{struct}Path", in_path, names),
+            fields_struct(f"{struct}Query", in_query, rest.renamed),
+            fields_struct(f"{struct}Body", in_body, rest.renamed),
+        )
+
     async def call(self, request: Request, client: AioClientDependency) -> Response:
         """Call the operation with what the request has, and answer."""
         args, kwargs = await self._read(request)
@@ -113,19 +128,19 @@ class RestRoute:
                 result = await task_in_full(client, kwargs["task_id"])
             case "count":
                 result = Count(result)
-        nodes = {node.id: node for node in await client.nodes.list()} if any(map(shows_nodes, self._results)) else {}
+        nodes = {node.id: node for node in await client.nodes.list()} if self._shows_nodes else {}
         has_done_nothing = isinstance(result, BulkPreview) or (isinstance(result, Enqueued) and not result.created)
         status = HTTPStatus.OK if has_done_nothing else self.rest.status
         return Response(msgspec.json.encode(view(result, nodes)), status, media_type=JSON)
 
     async def _read(self, request: Request) -> tuple[list[Any], dict[str, Any]]:
         parts = [
-            decoded(lambda: msgspec.convert(request.path_params, self._path, strict=False)),
-            decoded(lambda: msgspec.convert(self._query_of(request.query_params), self._query, strict=False)),
+            decoded(lambda: msgspec.convert(request.path_params, self._parts.path, strict=False)),
+            decoded(lambda: msgspec.convert(self._query_of(request.query_params), self._parts.query, strict=False)),
         ]
         if self.rest.has_body:
             body = await self._body_of(request)
-            parts.append(decoded(lambda: msgspec.json.decode(body, type=self.body)))
+            parts.append(decoded(lambda: msgspec.json.decode(body, type=self._parts.body)))
         given = {name: getattr(part, name) for part in parts for name in part.__struct_fields__}
         if KEY_HEADER in request.headers and self._takes_key:
             given[IDEMPOTENCY_KEY] = request.headers[KEY_HEADER]
@@ -138,6 +153,10 @@ class RestRoute:
     def _query_of(self, given: QueryParams) -> dict[str, Any]:
         return {name: given.getlist(name) if name in self._repeated else given[name] for name in given}
 
+    @cached_property
+    def _shows_nodes(self) -> bool:
+        return any(map(shows_nodes, self._results))
+
     @property
     def _takes_key(self) -> bool:
         return IDEMPOTENCY_KEY in self._arguments.names()
@@ -145,10 +164,9 @@ class RestRoute:
     @cached_property
     def _repeated(self) -> Collection[str]:
         """The names of parameters that may be given several times."""
-        return {one["name"] for one in _parameters(self._query, "query") if "array" in str(one["schema"])}
+        return {one["name"] for one in _parameters(self._parts.query, "query") if "array" in str(one["schema"])}
 
-    @property
-    def answer_types(self) -> dict[HTTPStatus, Any]:
+    def _answers(self) -> dict[HTTPStatus, Any]:
         """The types of the answers' JSON by their statuses; that of a request that changed nothing is 200."""
         if self.rest.answer == "nothing":
             return {}
@@ -157,13 +175,9 @@ class RestRoute:
         return {self.rest.status: shown[0]} | ({HTTPStatus.OK: shown[-1]} if can_change_nothing else {})
 
     def add_to(self, router: APIRouter) -> None:
-        """Add the route to the app and its document."""
+        """Add the route to those of an app."""
         rest = self.rest
         subject = rest.path.split("/")[1]
-        answers: dict[int | str, Any] = {
-            status.value: {"description": status.phrase, "content": {JSON: {"schema": schema_of(kind, REFERENCE)}}}
-            for status, kind in self.answer_types.items()
-        }
         router.add_api_route(
             rest.path,
             self.call,
@@ -173,28 +187,32 @@ class RestRoute:
             summary=self.summary,
             response_class=Response,
             status_code=rest.status,
-            responses=ERRORS | answers,
-            openapi_extra=self._document(),
         )
 
-    def _document(self) -> dict[str, Any]:
-        key = [KEY_PARAMETER] if self._takes_key else []
-        document: dict[str, Any] = {
-            "parameters": [*_parameters(self._path, "path"), *_parameters(self._query, "query"), *key]
+    def describe(self, document: dict[str, Any]) -> None:
+        """Complete the OpenAPI document of an app."""
+        path, query, body = self._parts
+        answers = self._answers()
+        described = document["paths"][f"{API}{self.rest.path.replace(':path', '')}"][self.rest.verb.lower()]
+        described["parameters"] = [*_parameters(path, "path"), *_parameters(query, "query")]
+        described["parameters"] += [KEY_PARAMETER] if self._takes_key else []
+        if body.__struct_fields__:
+            is_required = any(one.required for one in msgspec.structs.fields(body))
+            described["requestBody"] = {"required": is_required, "content": json_content(body, REFERENCE)}
+        described["responses"] |= ERRORS | {
+            str(status.value): {"description": status.phrase, "content": json_content(kind, REFERENCE)}
+            for status, kind in answers.items()
         }
-        if self.rest.has_body and self.body.__struct_fields__:
-            is_required = any(one.required for one in msgspec.structs.fields(self.body))
-            content = {JSON: {"schema": schema_of(self.body, REFERENCE)}}
-            document["requestBody"] = {"required": is_required, "content": content}
-        return document
+        document["components"]["schemas"] |= components_of((body, *answers.values()), REFERENCE)
 
 
-def rest_routes() -> Iterator[RestRoute]:
+@cache
+def rest_routes() -> Sequence[RestRoute]:
     """All routes; those whose paths have fewer names come first, since a path matches the first route that it can."""
     found = [(one, one.operation.rest) for one in wire_operations().values()]
     routes = [RestRoute.of_operation(one, rest) for one, rest in found if rest is not None]
     routes += [RestRoute.of_function(rest, function) for rest, function in COMBINED]
-    return iter(sorted(routes, key=lambda route: len(route.rest.path_names)))
+    return sorted(routes, key=lambda route: len(route.rest.path_names))
 
 
 def create_router() -> APIRouter:
@@ -205,10 +223,10 @@ def create_router() -> APIRouter:
     return router
 
 
-def rest_schemas() -> dict[str, Any]:
-    """The components of the document to which the routes refer."""
-    kinds = [kind for route in rest_routes() for kind in (route.body, *route.answer_types.values())]
-    return components_of(kinds, REFERENCE)
+def describe_routes(document: dict[str, Any]) -> None:
+    """Complete the OpenAPI document of an app."""
+    for route in rest_routes():
+        route.describe(document)
 
 
 def _parameters(fields: type[WireFields], place: str) -> list[dict[str, Any]]:
