@@ -272,7 +272,7 @@ def test_an_entry_is_undone_with_its_action(world: World, monkeypatch: pytest.Mo
     def fail(connection: sa.Connection, entry: object) -> None:
         raise RuntimeError("the log cannot be written")
 
-    monkeypatch.setattr("peerd.operate.audited.write_entry", fail)
+    monkeypatch.setattr("peerd.operate.guard.write_entry", fail)
     with pytest.raises(RuntimeError, match="the log cannot be written"):
         client.tasks.retry(task)
     assert client.tasks.get(task).status == "canceled", "what cannot be logged is not done"
@@ -315,7 +315,7 @@ def test_a_flood_of_refusals_leaves_few_entries(world: World, monkeypatch: pytes
     assert (of_bob.actor, of_resume.operation) == ("bob", "queues.resume")
     assert {(entry.actor, entry.operation) for entry in flood} == {("ann", "queues.pause")}
     assert 10 <= len(flood) <= 50, "ten a minute; on a slow machine it takes some minutes"
-    monkeypatch.setattr("peerd.operate.refusals.WINDOW", 0.0)
+    monkeypatch.setattr("peerd.operate.guard.WINDOW", 0.0)
     with pytest.raises(NotPermitted):
         viewer.queues.pause("video")
     last = program.audit.page(limit=1).items[0]

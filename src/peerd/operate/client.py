@@ -77,10 +77,11 @@ class ClientOperations(EnqueueOperations[Mode]):
     @property
     def actor(self) -> Actor:
         """What the operations are done by: this program, unless `Client.acting_as` has named another actor."""
-        return self._mode.actor
+        actor: Actor = self._mode.blocking.actor
+        return actor
 
     def _require_program(self) -> None:
-        if not self._mode.is_unrestricted:
+        if not self._mode.blocking.is_unrestricted:
             raise NotPermitted(self.actor.name, "enqueue_in", f"it needs the right {Right.ENQUEUE} of a program")
 
     @operation(in_queues=True)
@@ -293,9 +294,8 @@ class AioClient(ClientOperations[AsyncMode]):
         """`Client.enqueue_in`, for an AsyncConnection or AsyncSession."""
         self._mode.blocking.require_database("enqueue_in")
         self._require_program()
-        return await connection.run_sync(
-            enqueue_within, new_task(what, **options), self._find_task, self._mode.notifier
-        )
+        notifier = self._mode.blocking.notifier
+        return await connection.run_sync(enqueue_within, new_task(what, **options), self._find_task, notifier)
 
     def events(
         self,

@@ -63,18 +63,18 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         """
         new = new_task(what, **options)
         key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
-        if not self._mode.is_unrestricted:
+        if not self._mode.blocking.is_unrestricted:
             self._require_queue("enqueue", new.queue)
         span, [new] = self._traced([new])
         query: Query[Job]
         if key is not None:
             query = Query("run", _enqueue_one_once, key, new, self._find_task, self._idempotency_owner())
-        elif self._mode.is_unrestricted and enqueue.is_one_statement(new):
+        elif self._mode.blocking.is_unrestricted and enqueue.is_one_statement(new):
             query = Query("run_short", _enqueue_alone, new, self._find_task, span)
         else:
             query = Query("run", _enqueue_one, new, self._find_task, span)
         query.then_ring(*rings_for([new])).traced_by(span)
-        return query if self._mode.is_unrestricted else query.making(*_ONE_TASK)
+        return query if self._mode.blocking.is_unrestricted else query.making(*_ONE_TASK)
 
     @operation(needs=Right.ENQUEUE, in_queues=True)
     def enqueue_many(
@@ -121,7 +121,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         return query.then_ring(*rings_for(new)).traced_by(span).making(*_TASKS)
 
     def _traced(self, new: list[NewTask]) -> tuple[EnqueueSpan | None, list[NewTask]]:
-        return _traced(new) if self._mode.is_traced else (None, new)
+        return _traced(new) if self._mode.blocking.is_traced else (None, new)
 
     def _idempotency_owner(self) -> str:
         """A key is of the actor that sent it; programs share theirs."""

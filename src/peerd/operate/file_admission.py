@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from peerd.domain.access import Right
 from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.domain.quoting import quoted
-from peerd.operate.audited import OperationCall
+from peerd.operate.guard import OperationCall
 from peerd.operate.modes import BlockingMode, Mode
-from peerd.operate.operations import OperationGroup, Query
+from peerd.operate.operations import OperationGroup
 
 if TYPE_CHECKING:
     from peerd.storage.client import ContentTransfer
@@ -37,15 +36,12 @@ class FileAdmission(OperationGroup[Mode]):
     ) -> None:
         """Refuse it to an actor without the right, or where `require` does, with an entry of the audit log."""
         mode: BlockingMode = self.mode.blocking
-        call = OperationCall(name, mode.actor, mode.masker, arguments)
+        call = OperationCall(name, mode.actor, mode.masker, arguments, mode.refusals)
         try:
             call.require(right, in_queues=True)
             require()
         except NotPermitted as error:
-            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
-            if left_out is None:
-                raise
-            mode.execute(Query("run", call.refused(error, left_out)).then_raise(error))
+            mode.execute(call.refused(error))
 
     def _require_files(self, name: str, bucket: str, prefix: str = "") -> None:
         """Refuse what is about other files than those of the actor; raises `NotPermitted`."""

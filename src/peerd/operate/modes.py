@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import closing, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from peerd.domain.access import ALL_RIGHTS, Actor, ActorKind
@@ -18,11 +19,11 @@ from peerd.domain.quoting import Masker
 from peerd.doorbell.cluster_secret import read_secret
 from peerd.doorbell.notifier import Notifier
 from peerd.operate.actors import python_actor
+from peerd.operate.guard import RefusalLimit
 from peerd.operate.queries import Ended, Query, QuerySequence
-from peerd.operate.refusals import RefusalLimit
-from peerd.runtime.concurrency import ForkSafeLock
+from peerd.runtime.concurrency import ForkSafeLock, ThreadPool
 from peerd.storage.failed_nodes import FailedNodes
-from peerd.store.connection.database import Database, DatabaseThreads
+from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import require_current_schema
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class BlockingMode:
         owns_database: whether `close` closes it.
     """
 
+    threads = 4
+    """Of ``client.aio``: each has a connection."""
     is_traced = True
     """Whether an enqueue has a span, where the program makes spans."""
 
@@ -93,8 +96,16 @@ class BlockingMode:
 
     def call(self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any) -> T:
         """Call an operation of a group."""
-        result: T = self.execute(operation.guarded_query(group, args, kwargs))
+        result: T = self.perform(self.prepare(operation, group, args, kwargs))
         return result
+
+    def prepare(self, operation: Operation[..., Any], group: OperationGroup[Any], args: Any, kwargs: Any) -> Any:
+        """Check the arguments and the rights of a call; `perform` takes what is returned."""
+        return operation.guarded_query(group, args, kwargs)
+
+    def perform(self, prepared: Any) -> Any:
+        """Do what was prepared, and return the result of the operation."""
+        return self.execute(prepared)
 
     def execute(self, query: Query[T]) -> T:
         """Execute a query, ring, and return its result; of a sequence one after another."""
@@ -154,44 +165,14 @@ class BlockingMode:
 
 
 class AsyncMode:
-    """Executes queries on a few threads, so that the event loop is not blocked."""
+    """Executes in a few threads what a blocking mode does, so that the event loop is not blocked."""
 
     def __init__(self, blocking: BlockingMode) -> None:
         self.blocking = blocking
-        self._threads = DatabaseThreads(blocking.database)
-
-    @property
-    def notifier(self) -> Notifier:
-        """Rings after a commit."""
-        return self.blocking.notifier
-
-    @property
-    def actor(self) -> Actor:
-        """For which queries are executed."""
-        return self.blocking.actor
-
-    @property
-    def masker(self) -> Masker:
-        """Masks what other actors than programs read."""
-        return self.blocking.masker
-
-    @property
-    def refusals(self) -> RefusalLimit:
-        """Limits the entries of what is not permitted."""
-        return self.blocking.refusals
-
-    @property
-    def is_traced(self) -> bool:
-        """Whether an enqueue has a span."""
-        return self.blocking.is_traced
-
-    @property
-    def is_unrestricted(self) -> bool:
-        """Whether the actor is a program with all rights."""
-        return self.blocking.is_unrestricted
+        self._threads = ThreadPool(blocking.threads, "peerd-client")
 
     def acting_as(self, actor: Actor) -> AsyncMode:
-        """The same for another actor, on the same threads."""
+        """The mode of another actor, on the same threads."""
         acting = copy.copy(self)
         acting.blocking = self.blocking.acting_as(actor)
         return acting
@@ -200,25 +181,13 @@ class AsyncMode:
         self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
     ) -> Coroutine[Any, Any, T]:
         """Call an operation of a group; its arguments are checked at once."""
-        return self.execute(operation.guarded_query(group, args, kwargs))
+        return self.execute(self.blocking.prepare(operation, group, args, kwargs))
 
-    async def execute(self, query: Query[T]) -> T:
-        """Execute a query, ring, and return its result; of a sequence one after another."""
-        if not self.blocking.schema.is_done:
-            await asyncio.to_thread(self.blocking.schema.require)
-        if isinstance(query, QuerySequence):
-            return await self._execute_all(query)
-        execute: Callable[[Callable[..., T]], Awaitable[T]] = getattr(self._threads, query.method)
-        with nullcontext() if query.span is None else query.span.ending():
-            try:
-                result = await execute(query.function)
-            except RowLocked:
-                result = await self._threads.run(query.function)
-        if query.rings:
-            self.notifier.ring(*query.rings)
-        if query.failure is not None:
-            raise query.failure
-        return result
+    async def execute(self, prepared: Any) -> Any:
+        """Execute a call that was prepared; no thread waits in the pauses of a sequence."""
+        if isinstance(prepared, QuerySequence):
+            return await self._execute_all(prepared)
+        return await self._threads.call(partial(self.blocking.perform, prepared))
 
     async def _execute_all(self, sequence: QuerySequence[T]) -> T:
         with closing(sequence.steps):

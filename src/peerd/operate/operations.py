@@ -6,13 +6,12 @@ The types follow: a method of ``TaskOperations[BlockingMode]`` returns a value, 
 coroutine. That is what the descriptor is for; without it each operation and its docstring would be written twice.
 
 Here is also where rights hold: whatever calls an operation, a route, a command or a program, its actor needs the right
-of the operation, and what it changes is written into the audit log (`peerd.operate.audited`).
+of the operation, and what it changes is written into the audit log (`peerd.operate.guard`).
 """
 
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Callable, Coroutine
 from functools import cached_property, update_wrapper
 from types import MethodType
@@ -21,7 +20,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, Sel
 from peerd.domain.access import Actor, ActorKind, Right
 from peerd.domain.errors import NotPermitted
 from peerd.domain.quoting import Masker
-from peerd.operate.audited import OperationCall, named_arguments
+from peerd.operate.guard import OperationCall, named_arguments
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
 from peerd.operate.queries import Query, QuerySequence, Steps
 from peerd.operate.rest import Rest
@@ -57,12 +56,13 @@ class OperationGroup(Generic[Mode]):
 
     @property
     def _actor(self) -> Actor:
-        return self._mode.actor
+        actor: Actor = self._mode.blocking.actor
+        return actor
 
     @property
     def _masker(self) -> Masker | None:
         """What masks the results, if anything does: a program needs the values to work with them."""
-        masker = self._mode.masker
+        masker: Masker = self._mode.blocking.masker
         return masker if masker and self._actor.kind is not ActorKind.PYTHON else None
 
     def _require_queue(self, operation: str, *queues: str) -> None:
@@ -118,26 +118,19 @@ class Operation(Generic[P, T]):
         Raises:
             NotPermitted: a refusal of which there are so many that no more entries are written.
         """
-        mode = group._mode  # noqa: SLF001 - as above
+        mode = group.mode.blocking
         if self.needs is Right.ENQUEUE and mode.is_unrestricted:
             return self.query(group, *args, **kwargs)
         own_name = self.__wrapped__.__name__
         name = f"{group.subject}.{own_name}" if group.subject else own_name
-        call = OperationCall(name, mode.actor, mode.masker, named_arguments(self._signature, args, kwargs))
-        try:
-            if self.needs is not None:
-                call.require(self.needs, in_queues=self.in_queues)
-            query: Query[Any] = self.__wrapped__(group, *args, **kwargs)
-            right = self.needs or (Right.VIEW if query.method == "read" else Right.OPERATE)
-            call.require(right, in_queues=self.in_queues)
-        except NotPermitted as error:
-            left_out = mode.refusals.admit(mode.actor, name, time.monotonic())
-            if left_out is None:
-                raise
-            query = Query("run", call.refused(error, left_out)).then_raise(error)
-        else:
-            if self.audited and query.method != "read" and right is not Right.VIEW:
-                query.audited_by(call.audited)
+        arguments = named_arguments(self._signature, args, kwargs)
+        call = OperationCall(name, mode.actor, mode.masker, arguments, mode.refusals)
+        query = call.guarded(
+            lambda: self.__wrapped__(group, *args, **kwargs),
+            self.needs,
+            in_queues=self.in_queues,
+            audited=self.audited,
+        )
         return query.named(own_name)
 
     @cached_property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, Self, TypeVar
+
+from sqlalchemy.engine import Connection
 
 from peerd.domain.errors import PeerdError
 from peerd.domain.ring import Ring
-from peerd.operate.audited import AuditTarget
 from peerd.runtime.enqueue_span import EnqueueSpan
 from peerd.store.audit import State
 
@@ -16,8 +17,24 @@ T = TypeVar("T")
 
 DatabaseMethod = Literal["read", "run", "run_short"]
 """Read only; in a transaction of its own; statements that commit by themselves."""
-Audit = Callable[[Callable[[Any], Any], AuditTarget | None], Callable[[Any], Any]]
+Audit = Callable[[Callable[[Any], Any], "AuditTarget | None"], Callable[[Any], Any]]
 """Makes of a function of a connection, and its target, one that writes an entry of the audit log too."""
+
+
+class AuditTarget(NamedTuple):
+    """What an operation acts on.
+
+    Attributes:
+        kind: such as ``task``.
+        name: its name or id; None: the result has it.
+        read: reads its state; None: the result is its state afterwards.
+        describe: the name and the state in the operation's result.
+    """
+
+    kind: str
+    name: str | None = None
+    read: Callable[[Connection], State | None] | None = None
+    describe: Callable[[Any], tuple[str, State]] | None = None
 
 
 class Query(Generic[T]):

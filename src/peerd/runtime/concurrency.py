@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
@@ -311,6 +312,36 @@ def register_fork_hooks(instance: Forkable) -> None:
     """Call the instance's methods at each fork, as long as it lives."""
     number = id(instance)
     _registered[number] = weakref.ref(instance, lambda _: _registered.pop(number, None))
+
+
+class ThreadPool:
+    """A few threads that functions are called in; a process that was forked creates its own.
+
+    Args:
+        threads: functions that can run at the same time.
+        name: begins the names of the threads.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._threads = threads
+        self._name = name
+        self.reset_after_fork()
+        register_fork_hooks(self)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call a function in a thread, and await its result."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
+
+    def before_fork(self) -> None:
+        """Called in a process that forks: its threads stay in it."""
+
+    def reset_after_fork(self) -> None:
+        """Create threads; called in a process that was forked, too."""
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=self._name)
+
+    def close(self) -> None:
+        """Let the threads end after what they run now."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 class ForkSafeLock:

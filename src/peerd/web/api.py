@@ -82,7 +82,7 @@ def create_app(
 
 
 def _complete_document(app: FastAPI) -> None:
-    """Describe operations and problems in the OpenAPI document when it is asked for, which takes a tenth of a second."""
+    """Describe operations and problems in the OpenAPI document when it is asked for: it takes a tenth of a second."""
     document = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -16,6 +13,7 @@ from peerd.domain.access import Actor
 from peerd.domain.quoting import Masker
 from peerd.operate import node_requests
 from peerd.operate.actors import python_actor
+from peerd.operate.guard import RefusalLimit
 from peerd.operate.nodes import NodeOperations
 from peerd.operate.operations import AsyncMode, BlockingMode, Operation, OperationGroup, QuerySequence
 from peerd.operate.remote.address import ServerAddress
@@ -32,7 +30,6 @@ from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
-from peerd.runtime.concurrency import register_fork_hooks
 from peerd.store.node_requests import NodeRequest
 
 if TYPE_CHECKING:
@@ -41,8 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
-THREADS: Final = 32
-"""Requests of one ``client.aio`` at the same time."""
 
 
 class ServerProblem(msgspec.Struct):
@@ -72,6 +67,8 @@ class ServerMode(BlockingMode):
     repeated when its answer is lost; a key is made for each call that has none.
     """
 
+    threads = 32
+    """Requests of one ``client.aio`` at the same time."""
     is_traced = False
 
     def __init__(self, address: ServerAddress) -> None:
@@ -79,17 +76,13 @@ class ServerMode(BlockingMode):
         self.address = address
         self.connection = ServerConnection(address)
         self.masker = Masker()
+        self.refusals = RefusalLimit()
         self.set_actor(python_actor())  # what the token permits, the server checks
         self.find_task = TaskOperations[BlockingMode](self).find
 
     def acting_as(self, actor: Actor) -> BlockingMode:
         """Raise, since the server decides by the token."""
         raise DatabaseRequired("acting_as", self.address.shown)
-
-    def call(self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any) -> T:
-        """Call an operation of a group."""
-        result: T = self.send(self.prepare(operation, group, args, kwargs))
-        return result
 
     def prepare(
         self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
@@ -125,7 +118,7 @@ class ServerMode(BlockingMode):
         request = self.prepare(waited.request, group, args, kwargs | {"timeout": seconds})
         return request._replace(finish=finish)
 
-    def send(self, request: ServerRequest) -> Any:
+    def perform(self, request: ServerRequest) -> Any:
         """Send a request, and return the operation's result or raise its error."""
         path = f"/operations/{request.operation.name}"
         answer = self.connection.post(path, request.body, repeatable=request.repeatable, waits=request.waits)
@@ -185,31 +178,6 @@ class ServerMode(BlockingMode):
 class AsyncServerMode(AsyncMode):
     """Executes operations by requests on a few threads: in any event loop, with the connections of the client."""
 
-    def __init__(self, blocking: ServerMode) -> None:
-        self.blocking: ServerMode = blocking
-        self.reset_after_fork()
-        register_fork_hooks(self)
-
-    def call(
-        self, operation: Operation[..., T], group: OperationGroup[Any], args: Any, kwargs: Any
-    ) -> Coroutine[Any, Any, T]:
-        """Call an operation of a group; its arguments are checked at once."""
-        return self._send(self.blocking.prepare(operation, group, args, kwargs))
-
-    async def _send(self, request: ServerRequest) -> Any:
-        return await self.run(partial(self.blocking.send, request))
-
     async def run(self, function: Callable[[], T]) -> T:
         """Call a function in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function)
-
-    def before_fork(self) -> None:
-        """Called in a process that forks: its threads stay in it."""
-
-    def reset_after_fork(self) -> None:
-        """Create threads; called in a process that was forked, too."""
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="peerd-server")
-
-    def close(self) -> None:
-        """Let the threads end after what they do now."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        return await self._threads.call(function)

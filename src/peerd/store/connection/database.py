@@ -7,10 +7,8 @@ functions inside their own transactions; there nothing is repeated.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import count
@@ -29,7 +27,7 @@ from peerd.domain.errors import (
     UnsupportedDatabase,
 )
 from peerd.domain.pacing import exponential_backoff
-from peerd.runtime.concurrency import register_fork_hooks
+from peerd.runtime.concurrency import ThreadPool, register_fork_hooks
 from peerd.store.connection import database_errors, mysql, postgresql, sqlite
 from peerd.store.connection.mysql import may_lag
 from peerd.store.connection.pools import Engines, OpenedConnections, was_idle, without_liveness_check
@@ -320,7 +318,7 @@ def translated_errors() -> Iterator[None]:
         raise
 
 
-class DatabaseThreads:
+class DatabaseThreads(ThreadPool):
     """A database for an event loop: each operation runs on one of a few threads.
 
     Args:
@@ -330,35 +328,19 @@ class DatabaseThreads:
 
     def __init__(self, database: Database, threads: int = 4) -> None:
         self.database = database
-        self._threads = threads
-        self.reset_after_fork()
-        register_fork_hooks(self)
+        super().__init__(threads, "peerd-database")
 
     async def run(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run`, awaited."""
-        return await self._call(partial(self.database.run, operation, *args, **kwargs))
+        return await self.call(partial(self.database.run, operation, *args, **kwargs))
 
     async def run_short(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.run_short`, awaited."""
-        return await self._call(partial(self.database.run_short, operation, *args, **kwargs))
+        return await self.call(partial(self.database.run_short, operation, *args, **kwargs))
 
     async def read(self, operation: Operation[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """`Database.read`, awaited."""
-        return await self._call(partial(self.database.read, operation, *args, **kwargs))
-
-    def before_fork(self) -> None:
-        """Called in a process that forks: its threads stay in it."""
-
-    def reset_after_fork(self) -> None:
-        """Create threads; called in a process that was forked, too."""
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="peerd-database")
-
-    def close(self) -> None:
-        """Let the threads end after what they run now."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    async def _call(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+        return await self.call(partial(self.database.read, operation, *args, **kwargs))
 
 
 # ---------------------------------------------------------------- engines

@@ -1,13 +1,15 @@
-"""Whether an actor may do an operation, and the entry of the audit log for it.
+"""The guard of every operation: the actor's right, its scope, the query, and the entry of the audit log.
 
 The entry is written in the transaction of the operation: both are committed, or neither. It has the columns that the
-operation has changed, which are read in that transaction. What is not permitted is written by itself.
+operation has changed, which are read in that transaction. What is not permitted is written by itself, so often that a
+program that repeats what it must not do cannot fill the log.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -19,6 +21,8 @@ from peerd.domain.access import Actor, Right
 from peerd.domain.errors import NotPermitted
 from peerd.domain.quoting import ALWAYS_MASKED, Masker, quoted
 from peerd.domain.task import NAME_LIMIT, Call
+from peerd.operate.queries import AuditTarget, Query
+from peerd.runtime.concurrency import ForkSafeLock
 from peerd.store import audit
 from peerd.store.audit import NewAuditEntry, State, write_entry
 
@@ -26,22 +30,12 @@ MOST_CHARACTERS: Final = 4_000
 """Of the JSON text of arguments, and of a state."""
 MOST_ITEMS: Final = 20
 """Of a list in arguments."""
-
-
-class AuditTarget(NamedTuple):
-    """What an operation acts on.
-
-    Attributes:
-        kind: such as ``task``.
-        name: its name or id; None: the result has it.
-        read: reads its state; None: the result is its state afterwards.
-        describe: the name and the state in the operation's result.
-    """
-
-    kind: str
-    name: str | None = None
-    read: Callable[[Connection], State | None] | None = None
-    describe: Callable[[Any], tuple[str, State]] | None = None
+WINDOW: Final = 60.0
+"""Seconds."""
+MOST_IN_WINDOW: Final = 10
+"""Entries of one actor and one operation."""
+MOST_COUNTED: Final = 10_000
+"""Pairs of an actor and an operation that are counted; of the oldest one the count is forgotten."""
 
 
 class OperationCall(NamedTuple):
@@ -51,23 +45,55 @@ class OperationCall(NamedTuple):
     actor: Actor
     masker: Masker
     arguments: Mapping[str, object]
+    refusals: RefusalLimit
 
-    def require(self, right: Right, *, in_queues: bool) -> None:
-        """Check that the actor may do this.
+    def guarded(
+        self, make_query: Callable[[], Query[Any]], needs: Right | None, *, in_queues: bool, audited: bool
+    ) -> Query[Any]:
+        """The query of a permitted call, which writes its entry if it changes something; or that of a refusal.
 
         Args:
-            right: what the operation needs.
+            make_query: checks the arguments, and makes the query of the operation.
+            needs: the right; None: to view for what only reads, to operate for the rest.
             in_queues: whether the operation keeps to the queues of an actor that is restricted.
+            audited: whether it has an entry if it changes something.
 
         Raises:
-            NotPermitted: it may not.
+            NotPermitted: a refusal of which there are so many that no more entries are written.
+        """
+        try:
+            if needs is not None:
+                self.require(needs, in_queues=in_queues)
+            query = make_query()
+            right = needs or (Right.VIEW if query.method == "read" else Right.OPERATE)
+            self.require(right, in_queues=in_queues)
+        except NotPermitted as error:
+            return self.refused(error)
+        if audited and query.method != "read" and right is not Right.VIEW:
+            query.audited_by(self._audited)
+        return query
+
+    def require(self, right: Right, *, in_queues: bool) -> None:
+        """Check that the actor has the right, and may see all queues where the operation is not about some.
+
+        Raises:
+            NotPermitted: it may not do this.
         """
         if not self.actor.may(right):
             raise NotPermitted(self.actor.name, self.operation, f"it needs the right {right}")
         if self.actor.queues is not None and not in_queues:
             raise NotPermitted(self.actor.name, self.operation, "it is not about the queues that the actor may see")
 
-    def audited(self, act: Callable[[Connection], Any], target: AuditTarget | None) -> Callable[[Connection], Any]:
+    def refused(self, error: NotPermitted) -> Query[Any]:
+        """Writes the entry of what is not permitted, and raises the error; raises it here where there are too many."""
+        left_out = self.refusals.admit(self.actor, self.operation, time.monotonic())
+        if left_out is None:
+            raise error
+        problem = f"{error} ({left_out:,} more refusals before it have no entry)" if left_out else str(error)
+        entry = msgspec.structs.replace(self._entry(), outcome=audit.REFUSED, problem=problem)
+        return Query("run", write_entry, entry).then_raise(error)
+
+    def _audited(self, act: Callable[[Connection], Any], target: AuditTarget | None) -> Callable[[Connection], Any]:
         """The operation, and its entry."""
 
         def act_and_audit(connection: Connection) -> Any:
@@ -83,16 +109,12 @@ class OperationCall(NamedTuple):
 
         return act_and_audit
 
-    def refused(self, error: NotPermitted, left_out: int) -> Callable[[Connection], None]:
-        """Writes the entry of an operation that is not permitted, with how many before it have none."""
-        problem = f"{error} ({left_out:,} more refusals before it have no entry)" if left_out else str(error)
-        entry = self._entry(None, None, None, None)
-        return lambda connection: write_entry(
-            connection, msgspec.structs.replace(entry, outcome=audit.REFUSED, problem=problem)
-        )
-
     def _entry(
-        self, target: AuditTarget | None, name: str | None, before: State | None, after: State | None
+        self,
+        target: AuditTarget | None = None,
+        name: str | None = None,
+        before: State | None = None,
+        after: State | None = None,
     ) -> NewAuditEntry:
         masker = Masker([*ALWAYS_MASKED, *self.masker.keys])
         return NewAuditEntry(
@@ -107,6 +129,56 @@ class OperationCall(NamedTuple):
             state_before=None if before is None else _to_json(before, masker),
             state_after=None if after is None else _to_json(after, masker),
         )
+
+
+class _Count(msgspec.Struct):
+    """The refusals of an actor and an operation: entries since the beginning of the window, and what was left out."""
+
+    began: float
+    entries: int = 0
+    left_out: int = 0
+
+
+class RefusalLimit:
+    """Limits the entries of a process.
+
+    >>> limit, eve = RefusalLimit(), Actor(name="eve")
+    >>> [limit.admit(eve, "tasks.cancel", now=0.5 * number) for number in range(12)]
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, None, None]
+    >>> limit.admit(eve, "tasks.retry", now=6.0), limit.admit(eve, "tasks.cancel", now=61.0)
+    (0, 2)
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str], _Count] = {}
+        self._lock = ForkSafeLock()
+
+    def admit(self, actor: Actor, operation: str, now: float) -> int | None:
+        """Count a refusal.
+
+        Args:
+            actor: what it is of.
+            operation: such as ``tasks.cancel``.
+            now: seconds of a clock that never goes back.
+
+        Returns:
+            how many refusals before it were left out, for its entry; None: it gets no entry.
+        """
+        key = (actor.kind, actor.name, operation)
+        with self._lock:
+            count = self._counts.get(key)
+            if count is None or now - count.began >= WINDOW:
+                left_out = 0 if count is None else count.left_out
+                self._counts.pop(key, None)
+                if len(self._counts) >= MOST_COUNTED:
+                    del self._counts[next(iter(self._counts))]
+                count = self._counts[key] = _Count(now, left_out=left_out)
+            if count.entries >= MOST_IN_WINDOW:
+                count.left_out += 1
+                return None
+            count.entries += 1
+            left_out, count.left_out = count.left_out, 0
+            return left_out
 
 
 def named_arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
