@@ -24,7 +24,7 @@ from peerd.storage.each import do_each
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import NoDiskHasRoom, Received, Receiving
-from peerd.storage.s3.errors import S3InvalidPart
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.listing import aborted_uploads, stale_uploads
 from peerd.store.files.uploads import (
@@ -112,7 +112,7 @@ def assemble(
 
     Raises:
         NoDiskHasRoom: no disk takes the content.
-        S3InvalidPart: a part was replaced or removed meanwhile, or is damaged.
+        S3Error: InvalidPart: a part was replaced or removed meanwhile, or is damaged.
         DiskError: a disk could not be read or written.
     """
     receiving = Receiving.begin(node, sum(part.size for part in parts))
@@ -221,11 +221,11 @@ def _read_part(disk: LocalDisk, part: UploadedPart) -> Iterator[bytes]:
     try:
         opened = disk.opened.open(content)
     except ContentMissing:
-        raise S3InvalidPart(f"part {part.number} was replaced or removed meanwhile") from None
+        raise S3Error(S3Code.InvalidPart, f"part {part.number} was replaced or removed meanwhile") from None
     with opened:
         while data := opened.read(position, BLOCK):
             md5.update(data)
             position += len(data)
             yield data
     if md5.hexdigest() != part.etag:
-        raise S3InvalidPart(f"part {part.number} is damaged on disk {disk.number}: upload it again")
+        raise S3Error(S3Code.InvalidPart, f"part {part.number} is damaged on disk {disk.number}: upload it again")

@@ -6,29 +6,16 @@ import re
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import pytest
 from botocore.auth import HmacV1Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from peerd.storage.s3.errors import (
-    S3AccessDenied,
-    S3AuthorizationHeaderMalformed,
-    S3AuthorizationQueryParametersError,
-    S3Error,
-    S3InvalidAccessKeyId,
-    S3InvalidArgument,
-    S3InvalidRequest,
-    S3InvalidToken,
-    S3MissingSecurityHeader,
-    S3NotImplemented,
-    S3RequestTimeTooSkewed,
-    S3SignatureDoesNotMatch,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm, SignatureVerifier
+from tests.storage.s3.refusals import refused_as
 from tests.storage.s3.signed_requests import KEY, NOW, SECRET, request_of, signed_by_botocore, verifier
 
 KEYS: Final = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60) | st.text(
@@ -125,23 +112,23 @@ def test_a_header_cannot_be_added_removed_or_repeated() -> None:
     request = signed_by_botocore("PUT", "/films/a", headers=[("x-amz-meta-a", "one"), ("x-amz-meta-a", "two")])
     assert [value for name, value in request.headers if name == b"x-amz-meta-a"] == [b"one", b"two"]
     assert verifies(request)
-    with pytest.raises(S3AccessDenied) as caught:
+    with refused_as(S3Code.AccessDenied) as caught:
         verifier().verify(with_header(request, b"x-amz-acl", b"public-read"), NOW)
     assert caught.value.details == {"HeadersNotSigned": "x-amz-acl"}
     assert not verifies(with_header(request, b"x-amz-meta-a", None))
     assert not verifies(changed(request, headers=[*request.headers, (b"x-amz-meta-a", b"film")]))
     authorization = request.header_values(b"authorization")[0]
     twice = with_header(signed_by_botocore("PUT", "/films/a", expires=5), b"authorization", authorization)
-    table: list[tuple[S3HttpRequest, type[S3Error]]] = [
-        (with_header(request, b"authorization", None), S3AccessDenied),
-        (twice, S3InvalidArgument),
-        (with_header(request, b"x-amz-content-sha256", None), S3MissingSecurityHeader),
-        (with_header(request, b"x-amz-security-token", b"x"), S3InvalidToken),
+    table: list[tuple[S3HttpRequest, S3Code]] = [
+        (with_header(request, b"authorization", None), S3Code.AccessDenied),
+        (twice, S3Code.InvalidArgument),
+        (with_header(request, b"x-amz-content-sha256", None), S3Code.MissingSecurityHeader),
+        (with_header(request, b"x-amz-security-token", b"x"), S3Code.InvalidToken),
     ]
     for refused, error in table:
-        with pytest.raises(error):
+        with refused_as(error):
             verifier().verify(refused, NOW)
-    with pytest.raises(S3AuthorizationHeaderMalformed) as wrong_region:
+    with refused_as(S3Code.AuthorizationHeaderMalformed) as wrong_region:
         SignatureVerifier({KEY: SECRET}.get, "eu-central-1").verify(request, NOW)
     assert wrong_region.value.details == {"Region": "eu-central-1"}
 
@@ -153,7 +140,7 @@ def test_the_clock_of_a_client_may_differ_by_15_minutes() -> None:
     assert not dated.header_values(b"x-amz-date")
     assert verifies(dated), "the header Date takes its place"
     for minutes in (-16, 16):
-        with pytest.raises(S3RequestTimeTooSkewed) as caught:
+        with refused_as(S3Code.RequestTimeTooSkewed) as caught:
             verifier().verify(signed_by_botocore("GET", "/films/a", time=NOW + timedelta(minutes=minutes)), NOW)
         assert caught.value.details["MaxAllowedSkewMilliseconds"] == "900000"
 
@@ -161,43 +148,43 @@ def test_the_clock_of_a_client_may_differ_by_15_minutes() -> None:
 def test_a_presigned_url_expires() -> None:
     request = signed_by_botocore("GET", "/films/a", expires=60)
     assert verifies(request, NOW + timedelta(seconds=59))
-    with pytest.raises(S3AccessDenied, match="has expired"):
+    with refused_as(S3Code.AccessDenied, match="has expired"):
         verifier().verify(request, NOW + timedelta(seconds=60))
     assert verifies(request, NOW - timedelta(minutes=14))
-    with pytest.raises(S3AccessDenied, match="not valid yet"):
+    with refused_as(S3Code.AccessDenied, match="not valid yet"):
         verifier().verify(request, NOW - timedelta(minutes=16))
     for expires in (0, 604801, -1):
-        with pytest.raises(S3AuthorizationQueryParametersError, match="1 to 604800"):
+        with refused_as(S3Code.AuthorizationQueryParametersError, match="1 to 604800"):
             verifier().verify(signed_by_botocore("GET", "/films/a", expires=expires), NOW)
 
 
 def test_a_fault_of_the_authorization_has_its_error() -> None:
     request = signed_by_botocore("GET", "/films/a")
-    table: list[tuple[bytes, bytes, type[S3Error]]] = [
-        (rb"/us-east-1/", b"/eu-west-1/", S3AuthorizationHeaderMalformed),
-        (rb"/s3/", b"/ec2/", S3AuthorizationHeaderMalformed),
-        (rb"/20261126/", b"/20261125/", S3AuthorizationHeaderMalformed),
-        (rb"aws4_request", b"aws5_request", S3AuthorizationHeaderMalformed),
-        (rb"SignedHeaders=[^,]*", b"SignedHeaders=host;a;b", S3AuthorizationHeaderMalformed),
-        (rb"SignedHeaders=[^,]*", b"SignedHeaders=x-amz-content-sha256;x-amz-date", S3AccessDenied),
-        (rb"Signature=.*", b"Signature=abc", S3AuthorizationHeaderMalformed),
-        (rb"Signature=.*", b"Signature=" + b"0" * 64, S3SignatureDoesNotMatch),
-        (rb", Signature=.*", b"", S3AuthorizationHeaderMalformed),
-        (rb"^AWS4-HMAC-SHA256", b"Bearer", S3InvalidRequest),
-        (rb"^AWS4-HMAC-SHA256", b"AWS4-ECDSA-P256-SHA256", S3NotImplemented),
-        (rb"AKIAIOSFODNN7EXAMPLE", b"AKIAELSE", S3InvalidAccessKeyId),
+    table: list[tuple[bytes, bytes, S3Code]] = [
+        (rb"/us-east-1/", b"/eu-west-1/", S3Code.AuthorizationHeaderMalformed),
+        (rb"/s3/", b"/ec2/", S3Code.AuthorizationHeaderMalformed),
+        (rb"/20261126/", b"/20261125/", S3Code.AuthorizationHeaderMalformed),
+        (rb"aws4_request", b"aws5_request", S3Code.AuthorizationHeaderMalformed),
+        (rb"SignedHeaders=[^,]*", b"SignedHeaders=host;a;b", S3Code.AuthorizationHeaderMalformed),
+        (rb"SignedHeaders=[^,]*", b"SignedHeaders=x-amz-content-sha256;x-amz-date", S3Code.AccessDenied),
+        (rb"Signature=.*", b"Signature=abc", S3Code.AuthorizationHeaderMalformed),
+        (rb"Signature=.*", b"Signature=" + b"0" * 64, S3Code.SignatureDoesNotMatch),
+        (rb", Signature=.*", b"", S3Code.AuthorizationHeaderMalformed),
+        (rb"^AWS4-HMAC-SHA256", b"Bearer", S3Code.InvalidRequest),
+        (rb"^AWS4-HMAC-SHA256", b"AWS4-ECDSA-P256-SHA256", S3Code.NotImplemented),
+        (rb"AKIAIOSFODNN7EXAMPLE", b"AKIAELSE", S3Code.InvalidAccessKeyId),
     ]
     for old, new, error in table:
         authorization = re.sub(old, new, request.header_values(b"authorization")[0])
-        with pytest.raises(error):
+        with refused_as(error):
             verifier().verify(with_header(request, b"authorization", authorization), NOW)
 
 
 def test_signature_version_2_is_refused_with_its_remedy() -> None:
     request = AWSRequest(method="GET", url="http://s3.example/films/a")
     HmacV1Auth(Credentials(KEY, SECRET)).add_auth(request)
-    with pytest.raises(S3InvalidRequest, match="AWS4-HMAC-SHA256"):
+    with refused_as(S3Code.InvalidRequest, match="AWS4-HMAC-SHA256"):
         verifier().verify(request_of(request.prepare()), NOW)
     query = S3HttpRequest("GET", b"/films/a", b"AWSAccessKeyId=x&Expires=1&Signature=y", [(b"host", b"s3.example")])
-    with pytest.raises(S3InvalidRequest, match="AWS4-HMAC-SHA256"):
+    with refused_as(S3Code.InvalidRequest, match="AWS4-HMAC-SHA256"):
         verifier().verify(query, NOW)

@@ -18,15 +18,7 @@ from peerd.storage.s3.checksums import (
     new_checksum,
 )
 from peerd.storage.s3.chunked import ChunkedDecoder, ChunkSigning
-from peerd.storage.s3.errors import (
-    S3BadDigest,
-    S3ContentSha256Mismatch,
-    S3IncompleteBody,
-    S3InvalidDigest,
-    S3InvalidRequest,
-    S3MissingContentLength,
-    S3NotImplemented,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm, VerifiedSignature
 
@@ -72,7 +64,9 @@ class BodyReader:
         trailer = _trailer(request, form)
         sums = {*self._wanted, *trailer} or ({algorithm} if algorithm else set())
         if algorithm is not None and algorithm not in sums:
-            raise S3InvalidRequest(f"the upload was begun for the checksum {algorithm.upper()}, not this one")
+            raise S3Error(
+                S3Code.InvalidRequest, f"the upload was begun for the checksum {algorithm.upper()}, not this one"
+            )
         self._sums: dict[str, RunningDigest] = {name: new_checksum(name) for name in sums}
         self._size = 0
         self._decoder: ChunkedDecoder | None = None
@@ -94,7 +88,7 @@ class BodyReader:
             data = self._decoder.feed(data)
         self._size += len(data)
         if self._size > self._length:
-            raise S3IncompleteBody("the body has more bytes than Content-Length names")
+            raise S3Error(S3Code.IncompleteBody, "the body has more bytes than Content-Length names")
         self._md5.update(data)
         if self._sha256 is not None:
             self._sha256.update(data)
@@ -105,23 +99,23 @@ class BodyReader:
     def finish(self) -> BodyDigests:
         """Return what the body was, after its last byte.
 
-        Raises S3IncompleteBody, S3BadDigest, S3ContentSha256Mismatch, or what the end of a chunked body raises.
+        Raises S3Error: IncompleteBody, BadDigest, XAmzContentSHA256Mismatch, or what the end of a chunked body raises.
         """
         trailer = self._decoder.finish() if self._decoder is not None else {}
         if self._size != self._length:
-            raise S3IncompleteBody(f"the body has {self._size} bytes of {self._length}")
+            raise S3Error(S3Code.IncompleteBody, f"the body has {self._size} bytes of {self._length}")
         if self._sha256 is not None and self._sha256.hexdigest() != self._sha256_wanted:
-            raise S3ContentSha256Mismatch
+            raise S3Error(S3Code.XAmzContentSHA256Mismatch)
         md5 = self._md5.digest()
         if self._md5_wanted is not None and not hmac.compare_digest(self._md5_wanted, md5):
-            raise S3BadDigest("the body does not have the MD5 that the header Content-MD5 names")
+            raise S3Error(S3Code.BadDigest, "the body does not have the MD5 that the header Content-MD5 names")
         wanted = dict(self._wanted)
         for header, text in trailer.items():
             name = header.removeprefix(_CHECKSUM_PREFIX)
             wanted[name] = _decoded_checksum(name, text)
         for name, digest in wanted.items():
             if self._sums[name].digest() != digest:
-                raise S3BadDigest(f"the body does not have the {name.upper()} that the request names")
+                raise S3Error(S3Code.BadDigest, f"the body does not have the {name.upper()} that the request names")
         sums = {name: encoded_digest(checksum.digest()) for name, checksum in self._sums.items()}
         return BodyDigests(size=self._size, md5=md5, checksums=sums)
 
@@ -130,10 +124,10 @@ def _length(request: S3HttpRequest, form: PayloadForm) -> int:
     text = request.header("x-amz-decoded-content-length" if form.is_chunked else "content-length")
     if text is None:
         if form.is_chunked or request.header("transfer-encoding") is not None:
-            raise S3MissingContentLength
+            raise S3Error(S3Code.MissingContentLength)
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
-        raise S3MissingContentLength("the length of the body is not a number")
+        raise S3Error(S3Code.MissingContentLength, "the length of the body is not a number")
     return int(text)
 
 
@@ -144,7 +138,7 @@ def _checksum_headers(request: S3HttpRequest) -> dict[str, bytes]:
             name = header.removeprefix(_CHECKSUM_PREFIX)
             wanted[name] = _decoded_checksum(name, request.header(header) or "")
     if len(wanted) > 1:
-        raise S3InvalidRequest("a request takes one checksum")
+        raise S3Error(S3Code.InvalidRequest, "a request takes one checksum")
     return wanted
 
 
@@ -153,16 +147,18 @@ def _trailer(request: S3HttpRequest, form: PayloadForm) -> tuple[str, ...]:
     text = request.header("x-amz-trailer")
     if text is None or not form.has_trailer:
         if text is not None:
-            raise S3InvalidRequest("x-amz-trailer is for bodies whose x-amz-content-sha256 ends with -TRAILER")
+            raise S3Error(
+                S3Code.InvalidRequest, "x-amz-trailer is for bodies whose x-amz-content-sha256 ends with -TRAILER"
+            )
         return ()
     names = []
     for header in map(str.strip, text.lower().split(",")):
         if not header.startswith(_CHECKSUM_PREFIX):
-            raise S3NotImplemented(f"a trailer with {quoted(header)} is not available on this server")
+            raise S3Error(S3Code.NotImplemented, f"a trailer with {quoted(header)} is not available on this server")
         names.append(header.removeprefix(_CHECKSUM_PREFIX))
         _size_of(names[-1])
     if len(names) > 1:
-        raise S3InvalidRequest("a request takes one checksum")
+        raise S3Error(S3Code.InvalidRequest, "a request takes one checksum")
     return tuple(names)
 
 
@@ -170,11 +166,13 @@ def _decoded_checksum(name: str, text: str) -> bytes:
     size = _size_of(name)
     try:
         return decoded_digest(text, size)
-    except S3InvalidDigest:
-        raise S3InvalidRequest(f"{_CHECKSUM_PREFIX}{name} is not the Base64 text of {size} bytes") from None
+    except S3Error:
+        raise S3Error(
+            S3Code.InvalidRequest, f"{_CHECKSUM_PREFIX}{name} is not the Base64 text of {size} bytes"
+        ) from None
 
 
 def _size_of(name: str) -> int:
     if name not in CHECKSUM_SIZES:
-        raise S3NotImplemented(f"the checksum {quoted(name)} is not one of {', '.join(CHECKSUM_SIZES)}")
+        raise S3Error(S3Code.NotImplemented, f"the checksum {quoted(name)} is not one of {', '.join(CHECKSUM_SIZES)}")
     return CHECKSUM_SIZES[name]

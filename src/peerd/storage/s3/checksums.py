@@ -9,7 +9,7 @@ from binascii import Error as Base64Error
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from peerd.storage.s3.errors import S3InvalidDigest
+from peerd.storage.s3.errors import S3Code, S3Error
 
 CHECKSUM_SIZES: Final = {"crc32": 4, "crc32c": 4, "crc64nvme": 8, "sha1": 20, "sha256": 32}
 """The checksums by their names, as in ``x-amz-checksum-<name>``, and how many bytes each has."""
@@ -63,7 +63,7 @@ def new_checksum(name: str) -> RunningDigest:
 
 
 def decoded_digest(text: str, size: int) -> bytes:
-    r"""The digest of a Base64 text. Raises S3InvalidDigest if it has not ``size`` bytes.
+    r"""The digest of a Base64 text. Raises S3Error: InvalidDigest if it has not ``size`` bytes.
 
     >>> decoded_digest("AAAAAQ==", 4)
     b'\x00\x00\x00\x01'
@@ -71,9 +71,9 @@ def decoded_digest(text: str, size: int) -> bytes:
     try:
         digest = b64decode(text, validate=True)
     except (Base64Error, ValueError) as error:
-        raise S3InvalidDigest from error
+        raise S3Error(S3Code.InvalidDigest) from error
     if len(digest) != size or encoded_digest(digest) != text:
-        raise S3InvalidDigest
+        raise S3Error(S3Code.InvalidDigest)
     return digest
 
 

@@ -17,12 +17,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.quoting import quoted
-from peerd.storage.s3.errors import (
-    S3IncompleteBody,
-    S3InvalidRequest,
-    S3MalformedTrailer,
-    S3SignatureDoesNotMatch,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.signature import VerifiedSignature, hex_signature
 
 MAX_LINE: Final = 256
@@ -101,11 +96,11 @@ class ChunkedDecoder:
     def feed(self, data: bytes) -> bytes:
         """Take bytes of the body; return those that they stand for.
 
-        Raises S3Error: S3SignatureDoesNotMatch, S3IncompleteBody, S3MalformedTrailer, or S3InvalidRequest for what is
+        Raises S3Error: SignatureDoesNotMatch, IncompleteBody, MalformedTrailerError, or InvalidRequest for what is
         not chunked. After an error the decoder takes nothing more.
         """
         if self._has_failed:
-            raise S3IncompleteBody("the body was refused before")
+            raise S3Error(S3Code.IncompleteBody, "the body was refused before")
         decoded = bytearray()
         place = 0
         try:
@@ -117,9 +112,9 @@ class ChunkedDecoder:
         return bytes(decoded)
 
     def finish(self) -> dict[str, str]:
-        """Return the headers of the trailer, when all bytes were fed. Raises S3IncompleteBody if some are missing."""
+        """Return the headers of the trailer, when all bytes were fed. Raises S3Error: IncompleteBody."""
         if not self._has_ended or self._has_failed:
-            raise S3IncompleteBody("the body ended before its last chunk")
+            raise S3Error(S3Code.IncompleteBody, "the body ended before its last chunk")
         return self._headers
 
     # ---------------------------------------------------------------- each reads from a place, and returns the next
@@ -130,10 +125,10 @@ class ChunkedDecoder:
             return place
         found = (_SIGNED_LINE if self._signing else _PLAIN_LINE).fullmatch(line)
         if found is None:
-            raise S3InvalidRequest(f"{quoted(line)} is not the first line of a chunk")
+            raise S3Error(S3Code.InvalidRequest, f"{quoted(line)} is not the first line of a chunk")
         size = int(found[1], 16)
         if size > self._missing:
-            raise S3IncompleteBody("the chunks have more bytes than x-amz-decoded-content-length names")
+            raise S3Error(S3Code.IncompleteBody, "the chunks have more bytes than x-amz-decoded-content-length names")
         self._missing -= size
         self._left = size
         self._claimed = found[2].decode() if self._signing else ""
@@ -158,7 +153,7 @@ class ChunkedDecoder:
     def _read_end_of_chunk(self, data: bytes, place: int, _: bytearray) -> int:
         line, place = self._line(data, place, 2)
         if line:
-            raise S3InvalidRequest("a chunk does not end with CR LF")
+            raise S3Error(S3Code.InvalidRequest, "a chunk does not end with CR LF")
         if line is not None:
             self._read = self._read_first_line
         return place
@@ -174,7 +169,7 @@ class ChunkedDecoder:
         return place
 
     def _read_nothing(self, _data: bytes, _place: int, _decoded: bytearray) -> int:
-        raise S3IncompleteBody("bytes follow the end of the chunked body")
+        raise S3Error(S3Code.IncompleteBody, "bytes follow the end of the chunked body")
 
     # ---------------------------------------------------------------- steps
 
@@ -185,7 +180,7 @@ class ChunkedDecoder:
         end = self._buffer.find(b"\r\n", max(0, from_buffer - 1))
         if end < 0:
             if len(self._buffer) >= limit + 2:
-                raise S3InvalidRequest(f"a line of the chunked body has more than {limit} bytes")
+                raise S3Error(S3Code.InvalidRequest, f"a line of the chunked body has more than {limit} bytes")
             return None, len(data)
         line = bytes(self._buffer[:end])
         self._buffer.clear()
@@ -196,24 +191,31 @@ class ChunkedDecoder:
             return
         expected = self._signing.chunk(self._previous, self._sha256.hexdigest())
         if not hmac.compare_digest(expected, self._claimed):
-            raise S3SignatureDoesNotMatch("the signature of a chunk is not the one that the secret key gives")
+            raise S3Error(
+                S3Code.SignatureDoesNotMatch, "the signature of a chunk is not the one that the secret key gives"
+            )
         self._previous = expected
 
     def _end_chunks(self) -> None:
         self._check_chunk()
         if self._missing:
-            raise S3IncompleteBody(f"the chunks have {self._missing} bytes fewer than x-amz-decoded-content-length")
+            raise S3Error(
+                S3Code.IncompleteBody, f"the chunks have {self._missing} bytes fewer than x-amz-decoded-content-length"
+            )
         self._read = self._read_trailer
 
     def _add_header(self, line: bytes) -> None:
         found = _HEADER.fullmatch(line)
         if found is None or self._trailer is None:
-            raise S3MalformedTrailer
+            raise S3Error(S3Code.MalformedTrailerError)
         name, value = found[1].decode().lower(), found[2].decode().strip()
         if name in self._headers or name not in (*self._trailer, _SIGNATURE_HEADER):
-            raise S3MalformedTrailer(f"the trailer has a header {quoted(name)} twice, or the request did not name it")
+            raise S3Error(
+                S3Code.MalformedTrailerError,
+                f"the trailer has a header {quoted(name)} twice, or the request did not name it",
+            )
         if _SIGNATURE_HEADER in self._headers:
-            raise S3MalformedTrailer("a header follows the signature of the trailer")
+            raise S3Error(S3Code.MalformedTrailerError, "a header follows the signature of the trailer")
         self._headers[name] = value
         if name != _SIGNATURE_HEADER:
             self._signed_lines += f"{name}:{value}\n".encode()
@@ -221,12 +223,15 @@ class ChunkedDecoder:
     def _end_trailer(self) -> None:
         claimed = self._headers.pop(_SIGNATURE_HEADER, None)
         if self._trailer is not None and self._headers.keys() != set(self._trailer):
-            raise S3MalformedTrailer("the trailer lacks a header that the request has named")
+            raise S3Error(S3Code.MalformedTrailerError, "the trailer lacks a header that the request has named")
         if self._trailer is not None and self._signing is not None:
             expected = self._signing.trailer(self._previous, self._signed_lines)
             if claimed is None or not hmac.compare_digest(expected.encode(), claimed.encode()):
-                raise S3SignatureDoesNotMatch("the signature of the trailer is not the one that the secret key gives")
+                raise S3Error(
+                    S3Code.SignatureDoesNotMatch,
+                    "the signature of the trailer is not the one that the secret key gives",
+                )
         elif claimed is not None:
-            raise S3MalformedTrailer("the trailer of an unsigned body has a signature")
+            raise S3Error(S3Code.MalformedTrailerError, "the trailer of an unsigned body has a signature")
         self._has_ended = True
         self._read = self._read_nothing

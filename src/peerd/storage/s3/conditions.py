@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from peerd.storage.s3.errors import S3InvalidArgument, S3InvalidRange, S3NotModified, S3PreconditionFailed
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 
 ANY: Final = "*"
@@ -26,23 +26,24 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     if_modified_since: datetime | None = None
     if_unmodified_since: datetime | None = None
 
-    def check(self, etag: str, modified: datetime) -> None:
-        """Raise S3PreconditionFailed or S3NotModified if the conditions do not hold for an object, in the order of
-        RFC 9110, 13.2.2: a condition on ETags replaces the one on times.
+    def failure(self, etag: str, modified: datetime) -> S3Error | None:
+        """The error, PreconditionFailed or NotModified, if the conditions do not hold for an object; they are looked at
+        in the order of RFC 9110, 13.2.2: a condition on ETags replaces the one on times.
 
-        >>> Conditions(if_match=("a",)).check("a", datetime(2026, 1, 1, tzinfo=UTC))
+        >>> Conditions(if_match=("a",)).failure("a", datetime(2026, 1, 1, tzinfo=UTC))
         """
         modified = modified.replace(microsecond=0)
         if self.if_match is not None:
             if not _matches(self.if_match, etag):
-                raise S3PreconditionFailed(Condition="If-Match")
+                return S3Error(S3Code.PreconditionFailed, Condition="If-Match")
         elif self.if_unmodified_since is not None and modified > self.if_unmodified_since:
-            raise S3PreconditionFailed(Condition="If-Unmodified-Since")
+            return S3Error(S3Code.PreconditionFailed, Condition="If-Unmodified-Since")
         if self.if_none_match is not None:
             if _matches(self.if_none_match, etag):
-                raise S3NotModified
+                return S3Error(S3Code.NotModified)
         elif self.if_modified_since is not None and modified <= self.if_modified_since:
-            raise S3NotModified
+            return S3Error(S3Code.NotModified)
+        return None
 
 
 class RequestedRange(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ class RequestedRange(msgspec.Struct, frozen=True):
     last: int | None
 
     def within(self, size: int) -> tuple[int, int]:
-        """The first byte, and the one behind the last, in an object of ``size`` bytes. Raises S3InvalidRange.
+        """The first byte, and the one behind the last, in an object of ``size`` bytes. Raises S3Error: InvalidRange.
 
         >>> RequestedRange(5, None).within(10), RequestedRange(0, 99).within(10), RequestedRange(None, 3).within(10)
         ((5, 10), (0, 10), (7, 10))
@@ -62,7 +63,7 @@ class RequestedRange(msgspec.Struct, frozen=True):
         else:
             start, stop = self.first, size if self.last is None else min(size, self.last + 1)
         if start >= stop:
-            raise S3InvalidRange(ActualObjectSize=str(size))
+            raise S3Error(S3Code.InvalidRange, ActualObjectSize=str(size))
         return start, stop
 
 
@@ -107,7 +108,7 @@ def _etags(text: str | None) -> tuple[str, ...] | None:
         return None
     etags = tuple(piece.strip().removeprefix("W/").strip('"') for piece in text.split(","))
     if len(etags) > MAX_ETAGS:
-        raise S3InvalidArgument(f"a condition names more than {MAX_ETAGS} ETags")
+        raise S3Error(S3Code.InvalidArgument, f"a condition names more than {MAX_ETAGS} ETags")
     return etags
 
 

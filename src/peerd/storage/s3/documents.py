@@ -8,12 +8,7 @@ from typing import Final
 import msgspec
 
 from peerd.storage.s3.checksums import CHECKSUM_SIZES
-from peerd.storage.s3.errors import (
-    S3Error,
-    S3InvalidPartOrder,
-    S3MalformedXML,
-    S3NotImplemented,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.names import checked_key
 from peerd.storage.s3.operations import Checksum
 from peerd.storage.s3.xml import XmlElement, read_xml
@@ -54,7 +49,7 @@ class ObjectsToDelete(msgspec.Struct, frozen=True):
 
 
 def completed_parts(document: bytes) -> tuple[CompletedPart, ...]:
-    """The parts of a CompleteMultipartUpload, in their order. Raises S3MalformedXML and S3InvalidPartOrder.
+    """The parts of a CompleteMultipartUpload, in their order. Raises S3Error: MalformedXML and InvalidPartOrder.
 
     >>> completed_parts(
     ...     b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>a</ETag></Part></CompleteMultipartUpload>"
@@ -63,14 +58,14 @@ def completed_parts(document: bytes) -> tuple[CompletedPart, ...]:
     """
     parts = tuple(map(_part, _children(read_xml(document, "CompleteMultipartUpload", MAX_PARTS_DOCUMENT), {"Part"})))
     if not 1 <= len(parts) <= MAX_PARTS:
-        raise S3MalformedXML(f"an upload has 1 to {MAX_PARTS} parts, not {len(parts)}")
+        raise S3Error(S3Code.MalformedXML, f"an upload has 1 to {MAX_PARTS} parts, not {len(parts)}")
     if any(later.number <= part.number for part, later in pairwise(parts)):
-        raise S3InvalidPartOrder
+        raise S3Error(S3Code.InvalidPartOrder)
     return parts
 
 
 def objects_to_delete(document: bytes) -> ObjectsToDelete:
-    """The objects of a Delete. Raises S3MalformedXML, and S3NotImplemented for conditions on sizes or times.
+    """The objects of a Delete. Raises S3Error: MalformedXML, and NotImplemented for conditions on sizes or times.
 
     >>> objects_to_delete(b"<Delete><Object><Key>a</Key></Object></Delete>").objects[0].key
     'a'
@@ -79,14 +74,14 @@ def objects_to_delete(document: bytes) -> ObjectsToDelete:
     _children(tree, {"Object", "Quiet"})
     objects = tuple(map(_object, tree.all("Object")))
     if not 1 <= len(objects) <= MAX_DELETED:
-        raise S3MalformedXML(f"a request deletes 1 to {MAX_DELETED} objects, not {len(objects)}")
+        raise S3Error(S3Code.MalformedXML, f"a request deletes 1 to {MAX_DELETED} objects, not {len(objects)}")
     return ObjectsToDelete(objects, (tree.text_of("Quiet") or "").strip() == "true")
 
 
 def location_constraint(document: bytes) -> str | None:
     """The region that a CreateBucketConfiguration names; None if the body is empty, or names none.
 
-    Raises S3MalformedXML, and S3NotImplemented for other settings.
+    Raises S3Error: MalformedXML, and NotImplemented for other settings.
 
     >>> location_constraint(b"") is None
     True
@@ -95,7 +90,7 @@ def location_constraint(document: bytes) -> str | None:
         return None
     tree = read_xml(document, "CreateBucketConfiguration", MAX_BUCKET_DOCUMENT)
     if other := next((child.name for child in tree.children if child.name != "LocationConstraint"), None):
-        raise S3NotImplemented(f"<{other[:100]}> of a new bucket is not available on this server")
+        raise S3Error(S3Code.NotImplemented, f"<{other[:100]}> of a new bucket is not available on this server")
     return (tree.text_of("LocationConstraint") or "").strip() or None
 
 
@@ -103,14 +98,14 @@ def _part(element: XmlElement) -> CompletedPart:
     _children(element, {"PartNumber", "ETag", *_CHECKSUM_ELEMENTS})
     number = (element.text_of("PartNumber") or "").strip()
     if not (number.isascii() and number.isdigit() and len(number) <= 5 and 1 <= int(number) <= MAX_PARTS):
-        raise S3MalformedXML(f"<PartNumber> is not 1 to {MAX_PARTS}")
+        raise S3Error(S3Code.MalformedXML, f"<PartNumber> is not 1 to {MAX_PARTS}")
     etag = (element.text_of("ETag") or "").strip().strip('"')
     if not etag:
-        raise S3MalformedXML("a <Part> has no <ETag>")
+        raise S3Error(S3Code.MalformedXML, "a <Part> has no <ETag>")
     sums = [Checksum(_CHECKSUM_ELEMENTS[child.name], child.text.strip()) for child in element.children
             if child.name in _CHECKSUM_ELEMENTS]  # fmt: skip
     if len(sums) > 1:
-        raise S3MalformedXML("a <Part> has more than one checksum")
+        raise S3Error(S3Code.MalformedXML, "a <Part> has more than one checksum")
     return CompletedPart(int(number), etag, sums[0] if sums else None)
 
 
@@ -118,11 +113,15 @@ def _object(element: XmlElement) -> ObjectToDelete:
     _children(element, {"Key", "VersionId", "ETag", "LastModifiedTime", "Size"})
     key, version, etag = (element.text_of(name) for name in ("Key", "VersionId", "ETag"))
     if not key:
-        raise S3MalformedXML("an <Object> has no <Key>")
+        raise S3Error(S3Code.MalformedXML, "an <Object> has no <Key>")
     if version not in (None, "", "null"):
-        raise S3NotImplemented("objects have no versions on this server: <VersionId> must be left out, or 'null'")
+        raise S3Error(
+            S3Code.NotImplemented, "objects have no versions on this server: <VersionId> must be left out, or 'null'"
+        )
     if any(element.all("LastModifiedTime")) or any(element.all("Size")):
-        raise S3NotImplemented("conditions on <LastModifiedTime> and <Size> are not available on this server")
+        raise S3Error(
+            S3Code.NotImplemented, "conditions on <LastModifiedTime> and <Size> are not available on this server"
+        )
     try:
         checked_key(key.encode())
     except S3Error as error:
@@ -132,5 +131,5 @@ def _object(element: XmlElement) -> ObjectToDelete:
 
 def _children(element: XmlElement, known: set[str]) -> list[XmlElement]:
     if unknown := next((child.name for child in element.children if child.name not in known), None):
-        raise S3MalformedXML(f"<{element.name}> has an unknown element <{unknown[:100]}>")
+        raise S3Error(S3Code.MalformedXML, f"<{element.name}> has an unknown element <{unknown[:100]}>")
     return element.children

@@ -10,7 +10,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 import msgspec
 
 from peerd.domain.quoting import quoted
-from peerd.storage.s3.errors import S3InvalidArgument, S3InvalidURI, S3MethodNotAllowed
+from peerd.storage.s3.errors import S3Code, S3Error
 
 MAX_URI: Final = 16 * 1024
 """The longest path, and the longest query, in bytes as sent: a key of 1,024 bytes has 3,072 when it is encoded."""
@@ -40,8 +40,8 @@ class S3HttpRequest:
     Arguments: ``method`` in capitals; ``raw_path``: the path as sent, without the query and not decoded; ``query``:
     what follows the ``?``, not decoded; ``headers``: names in any case with their values, in the order of the request.
 
-    Raises S3InvalidURI for a path or a query that cannot be decoded, and S3InvalidArgument for headers that are too
-    large.
+    Raises S3Error: InvalidURI for a path or a query that cannot be decoded, InvalidArgument for headers that are too
+    large, MethodNotAllowed.
 
     >>> request = S3HttpRequest("GET", b"/films/a%20b.mp4", b"versionId=null", [(b"Host", b"s3.example")])
     >>> request.path, request.parameters, request.header("host")
@@ -50,11 +50,11 @@ class S3HttpRequest:
 
     def __init__(self, method: str, raw_path: bytes, query: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
         if not (method.isascii() and method.isalpha()):
-            raise S3MethodNotAllowed
+            raise S3Error(S3Code.MethodNotAllowed)
         self.method = method
         self.headers = tuple((name.lower(), value.strip(b" \t")) for name, value in headers)
         if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEADERS:
-            raise S3InvalidArgument(f"the headers have more than {MAX_HEADERS} bytes")
+            raise S3Error(S3Code.InvalidArgument, f"the headers have more than {MAX_HEADERS} bytes")
         self.path = percent_decoded(raw_path)
         self.parameters = tuple(_parameters(query))
 
@@ -65,21 +65,23 @@ class S3HttpRequest:
     def header(self, name: str) -> str | None:
         """The value of a header that may occur once; None if there is none. Bytes are read as Latin-1.
 
-        Raises S3InvalidArgument if it occurs more than once.
+        Raises S3Error: InvalidArgument if it occurs more than once.
         """
         values = self.header_values(name.encode())
         if len(values) > 1:
-            raise S3InvalidArgument(f"the header {name} occurs {len(values)} times", ArgumentName=name)
+            raise S3Error(S3Code.InvalidArgument, f"the header {name} occurs {len(values)} times", ArgumentName=name)
         return values[0].decode("latin-1") if values else None
 
     def parameter(self, name: bytes) -> bytes | None:
         """The value of a query parameter that may occur once; None if there is none.
 
-        Raises S3InvalidArgument if it occurs more than once.
+        Raises S3Error: InvalidArgument if it occurs more than once.
         """
         values = [parameter.value for parameter in self.parameters if parameter.name == name]
         if len(values) > 1:
-            raise S3InvalidArgument(f"the query parameter {quoted(name.decode('latin-1'))} occurs more than once")
+            raise S3Error(
+                S3Code.InvalidArgument, f"the query parameter {quoted(name.decode('latin-1'))} occurs more than once"
+            )
         return values[0] if values else None
 
 
@@ -110,15 +112,17 @@ def with_headers_of_query(request: S3HttpRequest) -> S3HttpRequest:
 
 
 def percent_decoded(text: bytes) -> bytes:
-    """The bytes that a percent-encoded text stands for. Raises S3InvalidURI if it is too long, or malformed.
+    """The bytes that a percent-encoded text stands for. Raises S3Error: InvalidURI if it is too long, or malformed.
 
     >>> percent_decoded(b"a%2Fb+c")
     b'a/b+c'
     """
     if len(text) > MAX_URI:
-        raise S3InvalidURI(f"a path or query of {len(text)} bytes is too long; at most {MAX_URI} are taken")
+        raise S3Error(
+            S3Code.InvalidURI, f"a path or query of {len(text)} bytes is too long; at most {MAX_URI} are taken"
+        )
     if _BAD_PERCENT.search(text):
-        raise S3InvalidURI("a percent sign is not followed by two hex digits")
+        raise S3Error(S3Code.InvalidURI, "a percent sign is not followed by two hex digits")
     return unquote_to_bytes(text)
 
 
@@ -133,10 +137,10 @@ def percent_encoded(data: bytes, *, safe: str = "") -> bytes:
 
 def _parameters(query: bytes) -> Iterator[QueryParameter]:
     if len(query) > MAX_URI:
-        raise S3InvalidURI(f"a query of {len(query)} bytes is too long; at most {MAX_URI} are taken")
+        raise S3Error(S3Code.InvalidURI, f"a query of {len(query)} bytes is too long; at most {MAX_URI} are taken")
     pieces = [piece for piece in query.split(b"&") if piece]
     if len(pieces) > MAX_PARAMETERS:
-        raise S3InvalidURI(f"a query has {len(pieces)} parameters; at most {MAX_PARAMETERS} are taken")
+        raise S3Error(S3Code.InvalidURI, f"a query has {len(pieces)} parameters; at most {MAX_PARAMETERS} are taken")
     for piece in pieces:
         name, _, value = piece.replace(b"+", b" ").partition(b"=")
         yield QueryParameter(percent_decoded(name), percent_decoded(value))

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.files import BUCKET_NAME, IP_ADDRESS
-from peerd.storage.s3.errors import S3InvalidArgument, S3InvalidBucketName, S3InvalidURI, S3KeyTooLong
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 
 MAX_KEY: Final = 1024
@@ -25,7 +25,7 @@ class S3Target(msgspec.Struct, frozen=True):
 def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
     """The bucket and the key of a request, in path style, or in the host's name below ``base_domain``.
 
-    Raises S3InvalidBucketName, S3KeyTooLong and S3InvalidURI.
+    Raises S3Error: InvalidBucketName, KeyTooLongError and InvalidURI.
 
     >>> target_of(S3HttpRequest("GET", b"/films//a", b"", [(b"host", b"s3.example")]), "s3.example")
     S3Target(bucket='films', key='/a')
@@ -33,14 +33,14 @@ def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
     S3Target(bucket='films', key='a/b')
     """
     if not request.path.startswith(b"/"):
-        raise S3InvalidURI("the path does not begin with '/'")
+        raise S3Error(S3Code.InvalidURI, "the path does not begin with '/'")
     bucket = _bucket_of_host(request.header("host") or "", base_domain)
     path = request.path[1:]
     if bucket is None:
         name, _, path = path.partition(b"/")
         if not name:
             if path:
-                raise S3InvalidBucketName
+                raise S3Error(S3Code.InvalidBucketName)
             return S3Target()
         bucket = name.decode("latin-1")
     check_bucket_name(bucket)
@@ -48,29 +48,29 @@ def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
 
 
 def check_bucket_name(name: str) -> None:
-    """Raise S3InvalidBucketName for a name that no bucket can have.
+    """Raise S3Error: InvalidBucketName for a name that no bucket can have.
 
     >>> check_bucket_name("films.2026")
     """
     if BUCKET_NAME.fullmatch(name) is None or IP_ADDRESS.fullmatch(name):
-        raise S3InvalidBucketName(BucketName=name[:128])
+        raise S3Error(S3Code.InvalidBucketName, BucketName=name[:128])
 
 
 def checked_key(key: bytes) -> str:
-    """The key as text. Raises S3KeyTooLong, S3InvalidURI if it is not UTF-8, S3InvalidArgument if it has U+0000."""
+    """The key as text. Raises S3Error: KeyTooLongError, and as `checked_text`."""
     if len(key) > MAX_KEY:
-        raise S3KeyTooLong(Size=str(len(key)), MaxSizeAllowed=str(MAX_KEY))
+        raise S3Error(S3Code.KeyTooLongError, Size=str(len(key)), MaxSizeAllowed=str(MAX_KEY))
     return checked_text(key)
 
 
 def checked_text(text: bytes) -> str:
-    """A prefix or the like as text. Raises S3InvalidURI if it is not UTF-8, S3InvalidArgument if it has U+0000."""
+    """A prefix or the like as text. Raises S3Error: InvalidURI if it is not UTF-8, InvalidArgument if it has U+0000."""
     if b"\0" in text:  # no database stores it everywhere, and no XML can hold it
-        raise S3InvalidArgument("keys and prefixes must not contain U+0000")
+        raise S3Error(S3Code.InvalidArgument, "keys and prefixes must not contain U+0000")
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise S3InvalidURI("the text is not UTF-8") from error
+        raise S3Error(S3Code.InvalidURI, "the text is not UTF-8") from error
 
 
 def _bucket_of_host(host: str, base_domain: str | None) -> str | None:

@@ -17,17 +17,7 @@ from typing import Any, Final, NamedTuple
 from peerd.domain.quoting import quoted
 from peerd.storage.s3.checksums import CHECKSUM_SIZES
 from peerd.storage.s3.conditions import ANY, Conditions, RequestedRange, conditions_of, parsed_range, range_of
-from peerd.storage.s3.errors import (
-    S3AccessControlListNotSupported,
-    S3InvalidArgument,
-    S3InvalidRequest,
-    S3InvalidStorageClass,
-    S3InvalidURI,
-    S3MetadataTooLarge,
-    S3MethodNotAllowed,
-    S3NoSuchUpload,
-    S3NotImplemented,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import (
     AUTHORIZATION_PARAMETERS,
     S3HttpRequest,
@@ -128,8 +118,8 @@ class S3RequestParser:
     def parse(self, request: S3HttpRequest) -> S3Operation:
         """The operation that a request is for; the body is not looked at.
 
-        Raises S3Error: S3NotImplemented for an operation, a query parameter or a header that this server does not have,
-        S3MethodNotAllowed, S3InvalidBucketName, S3KeyTooLong, S3InvalidArgument and others.
+        Raises S3Error: NotImplemented for an operation, a query parameter or a header that this server does not have,
+        MethodNotAllowed, InvalidBucketName, KeyTooLongError, InvalidArgument and others.
         """
         request = with_headers_of_query(request)
         target = target_of(request, self._base_domain)
@@ -140,9 +130,9 @@ class S3RequestParser:
         present = _operation_parameters(request)
         route = next((route for route in routes if route.selector is None or route.selector in present), None)
         if route is None:
-            raise S3NotImplemented(_sub_resource(request, present, set()))
+            raise S3Error(S3Code.NotImplemented, _sub_resource(request, present, set()))
         if present - route.parameters:
-            raise S3NotImplemented(_sub_resource(request, present, route.parameters))
+            raise S3Error(S3Code.NotImplemented, _sub_resource(request, present, route.parameters))
         return route.make(request, target)
 
 
@@ -162,8 +152,8 @@ def _level(target: S3Target) -> str:
 
 def _refusal(request: S3HttpRequest) -> Exception:
     if request.method in {"GET", "HEAD", "PUT", "POST", "DELETE", "OPTIONS"}:
-        return S3NotImplemented(f"{request.method} is not available for this resource")
-    return S3MethodNotAllowed(Method=request.method[:32])
+        return S3Error(S3Code.NotImplemented, f"{request.method} is not available for this resource")
+    return S3Error(S3Code.MethodNotAllowed, Method=request.method[:32])
 
 
 def _operation_parameters(request: S3HttpRequest) -> set[bytes]:
@@ -187,13 +177,17 @@ def _check_headers(request: S3HttpRequest) -> None:
         if value in _ONLY_VALUES.get(name, ()):
             continue
         if name == "x-amz-acl" or name.startswith("x-amz-grant-"):
-            raise S3AccessControlListNotSupported
+            raise S3Error(S3Code.AccessControlListNotSupported)
         if name == "x-amz-server-side-encryption":
-            raise S3NotImplemented(
-                f"contents are not encrypted by this server: leave {name} out, and encrypt its disks", Header=name
+            raise S3Error(
+                S3Code.NotImplemented,
+                f"contents are not encrypted by this server: leave {name} out, and encrypt its disks",
+                Header=name,
             )
-        raise S3NotImplemented(
-            f"the header {quoted(name)} with this value is not available on this server", Header=name
+        raise S3Error(
+            S3Code.NotImplemented,
+            f"the header {quoted(name)} with this value is not available on this server",
+            Header=name,
         )
 
 
@@ -209,26 +203,30 @@ def _number(request: S3HttpRequest, name: bytes, default: int, highest: int = 2*
     if value is None:
         return default
     if not (value.isdigit() and len(value) <= 10 and int(value) <= highest):
-        raise S3InvalidArgument(f"{name.decode()} is not a number from 0 to {highest}", ArgumentName=name.decode())
+        raise S3Error(
+            S3Code.InvalidArgument, f"{name.decode()} is not a number from 0 to {highest}", ArgumentName=name.decode()
+        )
     return int(value)
 
 
 def _is_url_encoded(request: S3HttpRequest) -> bool:
     value = request.parameter(b"encoding-type")
     if value not in (None, b"url"):
-        raise S3InvalidArgument("encoding-type must be 'url'", ArgumentName="encoding-type")
+        raise S3Error(S3Code.InvalidArgument, "encoding-type must be 'url'", ArgumentName="encoding-type")
     return value is not None
 
 
 def _check_version(request: S3HttpRequest) -> None:
     if request.parameter(b"versionId") not in (None, b"null"):
-        raise S3NotImplemented("objects have no versions on this server: versionId must be left out, or 'null'")
+        raise S3Error(
+            S3Code.NotImplemented, "objects have no versions on this server: versionId must be left out, or 'null'"
+        )
 
 
 def _writable(name: str, value: str) -> str:
-    """A value that a response may have as a header. Raises S3InvalidArgument for one that would end the line."""
+    """A value that a response may have as a header. Raises S3Error: InvalidArgument for one that would end the line."""
     if _PRINTABLE.fullmatch(value) is None:
-        raise S3InvalidArgument(f"{name} has control characters", ArgumentName=name)
+        raise S3Error(S3Code.InvalidArgument, f"{name} has control characters", ArgumentName=name)
     return value
 
 
@@ -250,17 +248,21 @@ def _metadata(request: S3HttpRequest) -> dict[str, str]:
         if name.startswith("x-amz-meta-"):
             name, text = name.removeprefix("x-amz-meta-"), _writable("metadata", value.decode("latin-1"))
             if _METADATA_NAME.fullmatch(name) is None:
-                raise S3InvalidArgument("the name of a user's metadata cannot be a header", ArgumentName="x-amz-meta-")
+                raise S3Error(
+                    S3Code.InvalidArgument,
+                    "the name of a user's metadata cannot be a header",
+                    ArgumentName="x-amz-meta-",
+                )
             metadata[name] = f"{metadata[name]},{text}" if name in metadata else text
     if (size := sum(len(name) + len(value) for name, value in metadata.items())) > MAX_METADATA:
-        raise S3MetadataTooLarge(Size=str(size), MaxSizeAllowed=str(MAX_METADATA))
+        raise S3Error(S3Code.MetadataTooLarge, Size=str(size), MaxSizeAllowed=str(MAX_METADATA))
     return metadata
 
 
 def _storage_class(request: S3HttpRequest) -> str | None:
     value = request.header("x-amz-storage-class")
     if value is not None and _TOKEN.fullmatch(value) is None:
-        raise S3InvalidStorageClass
+        raise S3Error(S3Code.InvalidStorageClass)
     return value
 
 
@@ -268,11 +270,11 @@ def _write_conditions(request: S3HttpRequest) -> Conditions:
     """S3 takes ``If-None-Match: *`` and ``If-Match: <etag>`` for a write."""
     conditions = conditions_of(request)
     if conditions.if_none_match not in (None, (ANY,)):
-        raise S3NotImplemented("If-None-Match must be '*' for a write")
+        raise S3Error(S3Code.NotImplemented, "If-None-Match must be '*' for a write")
     if conditions.if_none_match is not None and conditions.if_match is not None:
-        raise S3InvalidRequest("a write takes If-Match or If-None-Match, not both")
+        raise S3Error(S3Code.InvalidRequest, "a write takes If-Match or If-None-Match, not both")
     if conditions.if_modified_since is not None or conditions.if_unmodified_since is not None:
-        raise S3NotImplemented("a write takes no conditions on times")
+        raise S3Error(S3Code.NotImplemented, "a write takes no conditions on times")
     return conditions
 
 
@@ -280,17 +282,25 @@ def _copy_source(request: S3HttpRequest) -> CopySource:
     text = request.header("x-amz-copy-source") or ""
     path, _, version = text.partition("?")
     if version not in ("", "versionId=null"):
-        raise S3NotImplemented("objects have no versions on this server: name the source without versionId")
+        raise S3Error(
+            S3Code.NotImplemented, "objects have no versions on this server: name the source without versionId"
+        )
     try:
         decoded = percent_decoded(path.encode("latin-1"))
         bucket, slash, key = decoded.removeprefix(b"/").partition(b"/")
         if not slash or not key:
-            raise S3InvalidArgument("x-amz-copy-source is not BUCKET/KEY", ArgumentName="x-amz-copy-source")
+            raise S3Error(
+                S3Code.InvalidArgument, "x-amz-copy-source is not BUCKET/KEY", ArgumentName="x-amz-copy-source"
+            )
         name = bucket.decode("latin-1")
         check_bucket_name(name)
         return CopySource(bucket=name, key=checked_key(key), conditions=conditions_of(request, "x-amz-copy-source-"))
-    except S3InvalidURI as error:
-        raise S3InvalidArgument("x-amz-copy-source cannot be decoded", ArgumentName="x-amz-copy-source") from error
+    except S3Error as error:
+        if error.code is not S3Code.InvalidURI:
+            raise
+        raise S3Error(
+            S3Code.InvalidArgument, "x-amz-copy-source cannot be decoded", ArgumentName="x-amz-copy-source"
+        ) from error
 
 
 def _source_range(request: S3HttpRequest) -> RequestedRange | None:
@@ -299,8 +309,10 @@ def _source_range(request: S3HttpRequest) -> RequestedRange | None:
         return None
     found = parsed_range(text)
     if found is None or found.first is None or found.last is None:
-        raise S3InvalidArgument(
-            "x-amz-copy-source-range is not bytes=FIRST-LAST", ArgumentName="x-amz-copy-source-range"
+        raise S3Error(
+            S3Code.InvalidArgument,
+            "x-amz-copy-source-range is not bytes=FIRST-LAST",
+            ArgumentName="x-amz-copy-source-range",
         )
     return found
 
@@ -308,14 +320,14 @@ def _source_range(request: S3HttpRequest) -> RequestedRange | None:
 def _upload_id(request: S3HttpRequest) -> str:
     text = (request.parameter(b"uploadId") or b"").decode("latin-1")
     if _UPLOAD_ID.fullmatch(text) is None:
-        raise S3NoSuchUpload
+        raise S3Error(S3Code.NoSuchUpload)
     return text
 
 
 def _part_number(request: S3HttpRequest) -> int:
     number = _number(request, b"partNumber", 0, MAX_PART_NUMBER)
     if number < 1:
-        raise S3InvalidArgument(f"partNumber must be 1 to {MAX_PART_NUMBER}", ArgumentName="partNumber")
+        raise S3Error(S3Code.InvalidArgument, f"partNumber must be 1 to {MAX_PART_NUMBER}", ArgumentName="partNumber")
     return number
 
 
@@ -324,21 +336,23 @@ def _object_checksum(request: S3HttpRequest) -> Checksum | None:
     named = [(name, request.header(f"x-amz-checksum-{name}")) for name in CHECKSUM_SIZES]
     found = [Checksum(name, value) for name, value in named if value is not None]
     if len(found) > 1:
-        raise S3InvalidRequest("a request takes one checksum")
+        raise S3Error(S3Code.InvalidRequest, "a request takes one checksum")
     return found[0] if found else None
 
 
 def _checksum_algorithm(request: S3HttpRequest) -> str | None:
     value = request.header(CHECKSUM_ALGORITHM)
     if value is not None and value.lower() not in CHECKSUM_SIZES:
-        raise S3InvalidRequest(f"the checksum {quoted(value)} is not one of {', '.join(CHECKSUM_SIZES).upper()}")
+        raise S3Error(
+            S3Code.InvalidRequest, f"the checksum {quoted(value)} is not one of {', '.join(CHECKSUM_SIZES).upper()}"
+        )
     return None if value is None else value.lower()
 
 
 def _checksum_type(request: S3HttpRequest) -> str | None:
     value = request.header(CHECKSUM_TYPE)
     if value not in (None, "COMPOSITE", "FULL_OBJECT"):
-        raise S3InvalidRequest("x-amz-checksum-type must be COMPOSITE or FULL_OBJECT")
+        raise S3Error(S3Code.InvalidRequest, "x-amz-checksum-type must be COMPOSITE or FULL_OBJECT")
     return value
 
 
@@ -346,11 +360,11 @@ def _checksum_kind(request: S3HttpRequest) -> ChecksumKind | None:
     algorithm, kind = _checksum_algorithm(request), _checksum_type(request)
     if algorithm is None:
         if kind is not None:
-            raise S3InvalidRequest("x-amz-checksum-type needs x-amz-checksum-algorithm")
+            raise S3Error(S3Code.InvalidRequest, "x-amz-checksum-type needs x-amz-checksum-algorithm")
         return None
     only = _ONLY_TYPES.get(algorithm)
     if only is not None and kind not in (None, only):
-        raise S3InvalidRequest(f"the checksum {algorithm.upper()} of an upload is {only}")
+        raise S3Error(S3Code.InvalidRequest, f"the checksum {algorithm.upper()} of an upload is {only}")
     return ChecksumKind(algorithm, is_of_parts=(only or kind or "COMPOSITE") == "COMPOSITE")
 
 
@@ -364,14 +378,14 @@ def token_after(after: str) -> str:
 
 
 def after_token(token: str) -> str:
-    """What `token_after` has made a token of. Raises S3InvalidArgument for another text."""
+    """What `token_after` has made a token of. Raises S3Error: InvalidArgument for another text."""
     try:
         data = urlsafe_b64decode(token.encode("ascii"))
         after = data[1:].decode()
     except (Base64Error, ValueError) as error:
-        raise S3InvalidArgument("the continuation token is not one of this server") from error
+        raise S3Error(S3Code.InvalidArgument, "the continuation token is not one of this server") from error
     if data[:1] != b"1" or "\0" in after or token_after(after) != token:
-        raise S3InvalidArgument("the continuation token is not one of this server")
+        raise S3Error(S3Code.InvalidArgument, "the continuation token is not one of this server")
     return after
 
 
@@ -407,7 +421,7 @@ def _list_objects(request: S3HttpRequest, target: S3Target) -> S3Operation:
 
 def _list_objects_v2(request: S3HttpRequest, target: S3Target) -> S3Operation:
     if request.parameter(b"list-type") != b"2":
-        raise S3InvalidArgument("list-type must be 2", ArgumentName="list-type")
+        raise S3Error(S3Code.InvalidArgument, "list-type must be 2", ArgumentName="list-type")
     token = None if request.parameter(b"continuation-token") is None else _text(request, b"continuation-token")
     start_after = _text(request, b"start-after")
     return ListObjectsV2(
@@ -454,11 +468,13 @@ def _put(request: S3HttpRequest, target: S3Target) -> S3Operation:
         )
     directive = request.header("x-amz-metadata-directive") or "COPY"
     if directive not in ("COPY", "REPLACE"):
-        raise S3InvalidArgument("x-amz-metadata-directive must be COPY or REPLACE")
+        raise S3Error(S3Code.InvalidArgument, "x-amz-metadata-directive must be COPY or REPLACE")
     source = _copy_source(request)
     is_same = (source.bucket, source.key) == (target.bucket, target.key)
     if is_same and directive == "COPY" and storage_class is None:
-        raise S3InvalidRequest("an object is copied onto itself only to replace its metadata or its storage class")
+        raise S3Error(
+            S3Code.InvalidRequest, "an object is copied onto itself only to replace its metadata or its storage class"
+        )
     return CopyObject(
         bucket=target.bucket,
         key=target.key,
@@ -482,7 +498,7 @@ def _get(request: S3HttpRequest, target: S3Target) -> S3Operation:
     operation = HeadObject if request.method == "HEAD" else GetObject
     number = None if request.parameter(b"partNumber") is None else _part_number(request)
     if number is not None and request.header("range") is not None:
-        raise S3InvalidRequest("a request takes the header Range or partNumber, not both")
+        raise S3Error(S3Code.InvalidRequest, "a request takes the header Range or partNumber, not both")
     return operation(
         bucket=target.bucket,
         key=target.key,
@@ -535,7 +551,9 @@ def _complete_upload(request: S3HttpRequest, target: S3Target) -> S3Operation:
     assert target.key is not None
     size = request.header("x-amz-mp-object-size")
     if size is not None and not (size.isascii() and size.isdigit() and len(size) <= 19):
-        raise S3InvalidArgument("x-amz-mp-object-size is not a number of bytes", ArgumentName="x-amz-mp-object-size")
+        raise S3Error(
+            S3Code.InvalidArgument, "x-amz-mp-object-size is not a number of bytes", ArgumentName="x-amz-mp-object-size"
+        )
     return CompleteMultipartUpload(
         bucket=target.bucket,
         key=target.key,

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from peerd.storage.s3.errors import S3Error, S3InvalidPartNumber, S3NotModified
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import percent_encoded
 from peerd.storage.s3.operations import (
     CHECKSUM_ALGORITHM,
@@ -175,12 +175,12 @@ def error_response(error: S3Error, *, resource: str = "", request_id: str = "", 
     if (region := error.details.get("Region")) is not None:  # a client cannot read it from a document, after HEAD
         headers["x-amz-bucket-region"] = region
     if is_head:
-        return S3Response(status=error.status, headers=headers)
-    elements = {"Code": error.code, "Message": str(error), **error.details}
+        return S3Response(status=error.code.status, headers=headers)
+    elements = {"Code": error.code.name, "Message": str(error), **error.details}
     elements |= {"Resource": resource, "RequestId": request_id}
     content = [xml_text(name, readable(value)) for name, value in elements.items()]
     document = xml_document("Error", content, namespace=None)
-    return S3Response(status=error.status, headers={"content-type": "application/xml"} | headers, body=document)
+    return S3Response(status=error.code.status, headers={"content-type": "application/xml"} | headers, body=document)
 
 
 def empty_response(status: int = 200, **headers: str) -> S3Response:
@@ -196,7 +196,7 @@ def put_response(etag: str, checksums: Mapping[str, str] | None = None) -> S3Res
 def object_response(operation: GetObject, stored: StoredObject) -> S3Response:
     """The response to GetObject or HeadObject; ``content`` says which bytes of the object follow.
 
-    Raises S3PreconditionFailed, S3InvalidRange and S3InvalidPartNumber.
+    Raises S3Error: PreconditionFailed, InvalidRange and InvalidPartNumber.
     """
     headers = {
         "accept-ranges": "bytes",
@@ -209,9 +209,10 @@ def object_response(operation: GetObject, stored: StoredObject) -> S3Response:
     }
     if stored.storage_class != "STANDARD":
         headers["x-amz-storage-class"] = stored.storage_class
-    try:
-        operation.conditions.check(stored.etag, stored.modified)
-    except S3NotModified:
+    failure = operation.conditions.failure(stored.etag, stored.modified)
+    if failure is not None and failure.code is not S3Code.NotModified:
+        raise failure
+    if failure is not None:
         return S3Response(status=304, headers={name: headers[name] for name in _OF_NOT_MODIFIED if name in headers})
     wanted = _wanted_range(operation, stored)
     start, stop = wanted or (0, stored.size)
@@ -235,7 +236,7 @@ def _wanted_range(operation: GetObject, stored: StoredObject) -> tuple[int, int]
     if operation.part_number is not None:
         sizes = stored.part_sizes or (stored.size,)
         if operation.part_number > len(sizes):
-            raise S3InvalidPartNumber(ActualPartCount=str(len(sizes)))
+            raise S3Error(S3Code.InvalidPartNumber, ActualPartCount=str(len(sizes)))
         stop = sum(sizes[: operation.part_number])
         return stop - sizes[operation.part_number - 1], stop
     condition = {} if operation.if_range is None else {"if-range": operation.if_range}
@@ -359,7 +360,7 @@ def deleted_response(keys: Iterable[str], errors: Iterable[tuple[str, S3Error]],
     failed = [
         xml_element("Error", *(xml_text(name, readable(value)) for name, value in elements))
         for key, error in errors
-        for elements in [(("Key", key), ("Code", error.code), ("Message", str(error)))]
+        for elements in [(("Key", key), ("Code", error.code.name), ("Message", str(error)))]
     ]
     return document_response("DeleteResult", [*deleted, *failed])
 

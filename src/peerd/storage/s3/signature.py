@@ -23,20 +23,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.quoting import quoted
-from peerd.storage.s3.errors import (
-    S3AccessDenied,
-    S3AuthorizationHeaderMalformed,
-    S3AuthorizationQueryParametersError,
-    S3Error,
-    S3InvalidAccessKeyId,
-    S3InvalidArgument,
-    S3InvalidRequest,
-    S3InvalidToken,
-    S3MissingSecurityHeader,
-    S3NotImplemented,
-    S3RequestTimeTooSkewed,
-    S3SignatureDoesNotMatch,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import QueryParameter, S3HttpRequest, percent_encoded
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
@@ -137,9 +124,9 @@ class SignatureVerifier:
     def verify(self, request: S3HttpRequest, now: datetime) -> VerifiedSignature:
         """Verify the signature of a request at the time ``now``, which has a time zone.
 
-        Raises S3Error: S3AccessDenied if there is no signature, or a presigned URL has expired;
-        S3SignatureDoesNotMatch, S3InvalidAccessKeyId, S3RequestTimeTooSkewed, S3AuthorizationHeaderMalformed,
-        S3AuthorizationQueryParametersError, and others for what is missing or cannot be read.
+        Raises S3Error: AccessDenied if there is no signature, or a presigned URL has expired;
+        SignatureDoesNotMatch, InvalidAccessKeyId, RequestTimeTooSkewed, AuthorizationHeaderMalformed,
+        AuthorizationQueryParametersError, and others for what is missing or cannot be read.
         """
         claimed = _from_query(request, now) if _is_presigned(request) else _from_header(request, now)
         payload, sha256 = _payload(claimed.payload)
@@ -149,13 +136,14 @@ class SignatureVerifier:
         access_key = claimed.credential.access_key
         secret = self._secret_of(access_key)
         if secret is None:
-            raise S3InvalidAccessKeyId(AWSAccessKeyId=access_key[:128])
+            raise S3Error(S3Code.InvalidAccessKeyId, AWSAccessKeyId=access_key[:128])
         time = claimed.time.strftime(_TIME_FORMAT)
         canonical = canonical_request(request, claimed.signed_headers, claimed.payload)
         to_sign = string_to_sign(time, claimed.credential.scope, canonical)
         key = signing_key(secret, claimed.credential)
         if not hmac.compare_digest(hex_signature(key, to_sign), claimed.signature):
-            raise S3SignatureDoesNotMatch(
+            raise S3Error(
+                S3Code.SignatureDoesNotMatch,
                 AWSAccessKeyId=access_key,
                 StringToSign=to_sign.decode(),
                 SignatureProvided=claimed.signature,
@@ -173,16 +161,19 @@ class SignatureVerifier:
 
     def _check_scope(self, claimed: _Claimed) -> None:
         credential = claimed.credential
-        fault = S3AuthorizationQueryParametersError if claimed.is_presigned else S3AuthorizationHeaderMalformed
+        fault = (
+            S3Code.AuthorizationQueryParametersError if claimed.is_presigned else S3Code.AuthorizationHeaderMalformed
+        )
         if credential.service != "s3":
-            raise fault(f"the scope is for the service {quoted(credential.service)}; expected is 's3'")
+            raise S3Error(fault, f"the scope is for the service {quoted(credential.service)}; expected is 's3'")
         if credential.region != self._region:
-            raise fault(
+            raise S3Error(
+                fault,
                 f"the region {quoted(credential.region)} is wrong; expected is {quoted(self._region)}",
                 Region=self._region,
             )
         if credential.date != claimed.time.strftime("%Y%m%d"):
-            raise fault("the date of the scope is not that of the request")
+            raise S3Error(fault, "the date of the scope is not that of the request")
 
 
 def canonical_request(request: S3HttpRequest, signed_headers: Iterable[str], payload: str) -> bytes:
@@ -247,28 +238,31 @@ def _is_presigned(request: S3HttpRequest) -> bool:
     names = {parameter.name for parameter in request.parameters}
     is_presigned = bool(names & {b"X-Amz-Algorithm", b"X-Amz-Signature", b"X-Amz-Credential"})
     if b"AWSAccessKeyId" in names or (authorization or "").startswith("AWS "):
-        raise S3InvalidRequest("Signature Version 2 is not taken: please use AWS4-HMAC-SHA256")
+        raise S3Error(S3Code.InvalidRequest, "Signature Version 2 is not taken: please use AWS4-HMAC-SHA256")
     if authorization is not None and is_presigned:
-        raise S3InvalidArgument("the request is signed twice, in the header Authorization and in its query")
+        raise S3Error(
+            S3Code.InvalidArgument, "the request is signed twice, in the header Authorization and in its query"
+        )
     if authorization is None and not is_presigned:
-        raise S3AccessDenied("the request is not signed; anonymous access is not permitted")
+        raise S3Error(S3Code.AccessDenied, "the request is not signed; anonymous access is not permitted")
     return is_presigned
 
 
 def _from_header(request: S3HttpRequest, now: datetime) -> _Claimed:
     fields = _authorization_fields(request.header("authorization") or "")
-    fault = S3AuthorizationHeaderMalformed
+    fault = S3Code.AuthorizationHeaderMalformed
     credential = _credential(fields["Credential"], fault)
     time = _time_of_headers(request)
     if abs(now - time) > TOLERANCE:
-        raise S3RequestTimeTooSkewed(
+        raise S3Error(
+            S3Code.RequestTimeTooSkewed,
             RequestTime=time.strftime(_TIME_FORMAT),
             ServerTime=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             MaxAllowedSkewMilliseconds=str(int(TOLERANCE.total_seconds() * 1000)),
         )
     payload = request.header("x-amz-content-sha256")
     if payload is None:
-        raise S3MissingSecurityHeader("the header x-amz-content-sha256 is missing")
+        raise S3Error(S3Code.MissingSecurityHeader, "the header x-amz-content-sha256 is missing")
     return _Claimed(
         credential=credential,
         signed_headers=_signed_headers(fields["SignedHeaders"], fault),
@@ -282,32 +276,37 @@ def _from_header(request: S3HttpRequest, now: datetime) -> _Claimed:
 def _authorization_fields(authorization: str) -> dict[str, str]:
     algorithm, _, rest = authorization.partition(" ")
     if algorithm.startswith("AWS4-ECDSA"):
-        raise S3NotImplemented("Signature Version 4A is not taken: please use AWS4-HMAC-SHA256")
+        raise S3Error(S3Code.NotImplemented, "Signature Version 4A is not taken: please use AWS4-HMAC-SHA256")
     if algorithm != ALGORITHM:
-        raise S3InvalidRequest(f"the authorization {quoted(algorithm)} is not taken: please use {ALGORITHM}")
+        raise S3Error(
+            S3Code.InvalidRequest, f"the authorization {quoted(algorithm)} is not taken: please use {ALGORITHM}"
+        )
     fields: dict[str, str] = {}
     for piece in rest.split(","):
         name, equals, value = piece.strip().partition("=")
         if not equals or name in fields:
-            raise S3AuthorizationHeaderMalformed
+            raise S3Error(S3Code.AuthorizationHeaderMalformed)
         fields[name] = value
     if fields.keys() != {"Credential", "SignedHeaders", "Signature"}:
-        raise S3AuthorizationHeaderMalformed("the header needs Credential, SignedHeaders and Signature, each once")
+        raise S3Error(
+            S3Code.AuthorizationHeaderMalformed, "the header needs Credential, SignedHeaders and Signature, each once"
+        )
     return fields
 
 
 def _from_query(request: S3HttpRequest, now: datetime) -> _Claimed:
-    fault = S3AuthorizationQueryParametersError
+    fault = S3Code.AuthorizationQueryParametersError
     if (algorithm := _field(request, "X-Amz-Algorithm")) != ALGORITHM:
-        raise fault(f"X-Amz-Algorithm is {quoted(algorithm)}; please use {ALGORITHM}")
+        raise S3Error(fault, f"X-Amz-Algorithm is {quoted(algorithm)}; please use {ALGORITHM}")
     time = _parsed_time(_field(request, "X-Amz-Date"), fault)
     expires = _field(request, "X-Amz-Expires")
     if not (expires.isascii() and expires.isdigit() and len(expires) <= 6 and 1 <= int(expires) <= MAX_EXPIRES):
-        raise fault(f"X-Amz-Expires must be 1 to {MAX_EXPIRES} seconds")
+        raise S3Error(fault, f"X-Amz-Expires must be 1 to {MAX_EXPIRES} seconds")
     if time - now > TOLERANCE:
-        raise S3AccessDenied("the presigned URL is not valid yet")
+        raise S3Error(S3Code.AccessDenied, "the presigned URL is not valid yet")
     if now >= time + timedelta(seconds=int(expires)):
-        raise S3AccessDenied(
+        raise S3Error(
+            S3Code.AccessDenied,
             "the presigned URL has expired",
             ServerTime=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             **{"X-Amz-Expires": expires},
@@ -326,50 +325,50 @@ def _from_query(request: S3HttpRequest, now: datetime) -> _Claimed:
 def _field(request: S3HttpRequest, name: str) -> str:
     value = request.parameter(name.encode())
     if value is None:
-        raise S3AuthorizationQueryParametersError(f"the query parameter {name} is missing")
+        raise S3Error(S3Code.AuthorizationQueryParametersError, f"the query parameter {name} is missing")
     return value.decode("latin-1")
 
 
-def _credential(text: str, fault: type[S3Error]) -> Credential:
+def _credential(text: str, fault: S3Code) -> Credential:
     """The parts of ACCESS_KEY/DATE/REGION/SERVICE/aws4_request; an access key may have slashes itself."""
     parts = text.rsplit("/", 4)
     if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts) or not text.isascii():
-        raise fault("the credential is not of the form ACCESS_KEY/YYYYMMDD/REGION/s3/aws4_request")
+        raise S3Error(fault, "the credential is not of the form ACCESS_KEY/YYYYMMDD/REGION/s3/aws4_request")
     return Credential(*parts[:4])
 
 
-def _signed_headers(text: str, fault: type[S3Error]) -> tuple[str, ...]:
+def _signed_headers(text: str, fault: S3Code) -> tuple[str, ...]:
     names = text.split(";")
     if _HEADER_NAMES.fullmatch(text) is None or sorted(set(names)) != names:
-        raise fault("SignedHeaders is not a sorted list of header names in lower case, with ';' between them")
+        raise S3Error(fault, "SignedHeaders is not a sorted list of header names in lower case, with ';' between them")
     return tuple(names)
 
 
-def _checked_signature(text: str, fault: type[S3Error]) -> str:
+def _checked_signature(text: str, fault: S3Code) -> str:
     if re.fullmatch(_SIGNATURE, text) is None:
-        raise fault("the signature is not 64 hex digits in lower case")
+        raise S3Error(fault, "the signature is not 64 hex digits in lower case")
     return text
 
 
 def _time_of_headers(request: S3HttpRequest) -> datetime:
     if (text := request.header("x-amz-date")) is not None:
-        return _parsed_time(text, S3AccessDenied)
+        return _parsed_time(text, S3Code.AccessDenied)
     if (text := request.header("date")) is None:
-        raise S3AccessDenied("a signed request needs the header x-amz-date, or Date")
+        raise S3Error(S3Code.AccessDenied, "a signed request needs the header x-amz-date, or Date")
     try:
         time = parsedate_to_datetime(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, TypeError, IndexError, OverflowError) as error:
-        raise S3AccessDenied("the header Date is not a date of HTTP") from error
+        raise S3Error(S3Code.AccessDenied, "the header Date is not a date of HTTP") from error
 
 
-def _parsed_time(text: str, fault: type[S3Error]) -> datetime:
+def _parsed_time(text: str, fault: S3Code) -> datetime:
     try:
         if _TIME.fullmatch(text) is None:
             raise ValueError(text)
         return datetime.strptime(text, _TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError as error:
-        raise fault("the date of the request is not of the form YYYYMMDDTHHMMSSZ") from error
+        raise S3Error(fault, "the date of the request is not of the form YYYYMMDDTHHMMSSZ") from error
 
 
 def _payload(text: str) -> tuple[PayloadForm, str | None]:
@@ -379,8 +378,9 @@ def _payload(text: str) -> tuple[PayloadForm, str | None]:
         if form.value == text:
             return form, None
     if text.startswith("STREAMING-"):
-        raise S3NotImplemented(f"bodies of the form {quoted(text)} are not taken")
-    raise S3InvalidArgument(
+        raise S3Error(S3Code.NotImplemented, f"bodies of the form {quoted(text)} are not taken")
+    raise S3Error(
+        S3Code.InvalidArgument,
         "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, a form of STREAMING-…, or a SHA-256 as hex digits",
         ArgumentName="x-amz-content-sha256",
     )
@@ -388,18 +388,22 @@ def _payload(text: str) -> tuple[PayloadForm, str | None]:
 
 def _refuse_session_token(request: S3HttpRequest) -> None:
     if request.header_values(b"x-amz-security-token") or request.parameter(b"X-Amz-Security-Token") is not None:
-        raise S3InvalidToken
+        raise S3Error(S3Code.InvalidToken)
 
 
 def _check_signed_headers(request: S3HttpRequest, signed: tuple[str, ...]) -> None:
     """The host, and each header that changes what S3 does, must be signed; what is signed must be there."""
     present = {name.decode("latin-1") for name, _ in request.headers}
     if "host" not in signed:
-        raise S3AccessDenied("the header host must be signed")
+        raise S3Error(S3Code.AccessDenied, "the header host must be signed")
     unsigned = sorted(name for name in present - set(signed) if name.startswith("x-amz-"))
     if unsigned:
-        raise S3AccessDenied(
-            "there are headers in the request that are not signed", HeadersNotSigned=", ".join(unsigned)[:1000]
+        raise S3Error(
+            S3Code.AccessDenied,
+            "there are headers in the request that are not signed",
+            HeadersNotSigned=", ".join(unsigned)[:1000],
         )
     if missing := set(signed) - present:
-        raise S3SignatureDoesNotMatch(f"signed headers are missing in the request: {quoted(sorted(missing))}")
+        raise S3Error(
+            S3Code.SignatureDoesNotMatch, f"signed headers are missing in the request: {quoted(sorted(missing))}"
+        )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from xml.parsers import expat
 
-from peerd.storage.s3.errors import S3MalformedXML, S3MaxMessageLengthExceeded
+from peerd.storage.s3.errors import S3Code, S3Error
 
 MAX_DEPTH: Final = 10
 MAX_ELEMENTS: Final = 60_000
@@ -44,30 +44,30 @@ class XmlElement:
         return (child for child in self.children if child.name == name)
 
     def text_of(self, name: str) -> str | None:
-        """The text of the child of this name, None if there is none. Raises S3MalformedXML if there are several."""
+        """The text of the only child of this name, None if there is none. Raises S3Error: MalformedXML."""
         found = list(self.all(name))
         if len(found) > 1:
-            raise S3MalformedXML(f"<{self.name}> has more than one <{name}>")
+            raise S3Error(S3Code.MalformedXML, f"<{self.name}> has more than one <{name}>")
         return found[0].text if found else None
 
 
 def read_xml(document: bytes, root: str, limit: int) -> XmlElement:
     """The tree of a document in UTF-8 whose outermost element is ``root``.
 
-    Raises S3MalformedXML, or S3MaxMessageLengthExceeded for more than ``limit`` bytes.
+    Raises S3Error: MalformedXML, or MaxMessageLengthExceeded for more than ``limit`` bytes.
 
     >>> read_xml(b"<Delete><Quiet>true</Quiet></Delete>", "Delete", 1000).text_of("Quiet")
     'true'
     """
     if len(document) > limit:
-        raise S3MaxMessageLengthExceeded
+        raise S3Error(S3Code.MaxMessageLengthExceeded)
     builder = _TreeBuilder()
     try:
         builder.parser.Parse(_masked(document), True)
     except (expat.ExpatError, ValueError, LookupError) as error:
-        raise S3MalformedXML from error
+        raise S3Error(S3Code.MalformedXML) from error
     if builder.tree is None or builder.tree.name != root:
-        raise S3MalformedXML(f"the document is not a <{root}>")
+        raise S3Error(S3Code.MalformedXML, f"the document is not a <{root}>")
     return builder.tree
 
 
@@ -100,12 +100,12 @@ class _TreeBuilder:
         self.parser.CharacterDataHandler = self._text
 
     def _refuse(self, *_: object) -> None:
-        raise S3MalformedXML("document types, entities and processing instructions are not taken")
+        raise S3Error(S3Code.MalformedXML, "document types, entities and processing instructions are not taken")
 
     def _start(self, name: str, _: dict[str, str]) -> None:
         self._count += 1
         if len(self._open) == MAX_DEPTH or self._count > MAX_ELEMENTS:
-            raise S3MalformedXML("the document is too deep, or has too many elements")
+            raise S3Error(S3Code.MalformedXML, "the document is too deep, or has too many elements")
         element = XmlElement(name.rpartition(":")[2])
         if self._open:
             self._open[-1][0].children.append(element)

@@ -12,7 +12,7 @@ from peerd.domain.access import FileAccessKey
 from peerd.doorbell.cluster_secret import derive_access_secret
 from peerd.storage.node import StorageNode
 from peerd.storage.s3 import operations
-from peerd.storage.s3.errors import S3AccessDenied
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import S3RequestParser
 from peerd.storage.s3.signature import SignatureVerifier, VerifiedSignature
@@ -34,7 +34,7 @@ def admit(node: StorageNode, request: S3HttpRequest) -> Admitted:
     """Verify the signature of a request, find its operation, and check that the access key may do it.
 
     Raises:
-        S3Error: S3InvalidAccessKeyId for a key that is not valid, S3SignatureDoesNotMatch, S3AccessDenied, and what
+        S3Error: InvalidAccessKeyId for a key that is not valid, SignatureDoesNotMatch, AccessDenied, and what
             the request itself is refused for.
         DatabaseUnavailable: the database does not answer.
     """
@@ -58,9 +58,9 @@ def admit(node: StorageNode, request: S3HttpRequest) -> Admitted:
 
 
 def check_permission(key: FileAccessKey, operation: operations.S3Operation) -> None:
-    """Raise S3AccessDenied unless the access key may do this; of DeleteObjects, each key is checked by itself."""
+    """Raise S3Error unless the access key may do this; of DeleteObjects, each key is checked by itself."""
     if not _is_permitted(key, operation):
-        raise S3AccessDenied(f"the access key {key.id} may not do this ({type(operation).__name__})")
+        raise S3Error(S3Code.AccessDenied, f"the access key {key.id} may not do this ({type(operation).__name__})")
 
 
 def may_delete(key: FileAccessKey, bucket: str, name: str) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.file_errors import BucketExists, FileConditionFailed
 from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.s3 import documents, operations, responses
-from peerd.storage.s3.errors import S3AccessDenied, S3Error, S3IllegalLocationConstraint, S3PreconditionFailed
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.responses import DEFAULT_REGION, BucketEntry, ListPage, ObjectEntry, S3Response
 from peerd.storage.s3_front.access import may_delete
 from peerd.storage.s3_front.exchange import OWNER, S3Exchange
@@ -43,7 +43,7 @@ async def create_bucket(exchange: S3Exchange, operation: operations.CreateBucket
     """Create a bucket of the class `default`; one that is there remains as it is, as in the region us-east-1 of AWS."""
     region = documents.location_constraint(await exchange.document(documents.MAX_BUCKET_DOCUMENT))
     if region not in (None, DEFAULT_REGION):
-        raise S3IllegalLocationConstraint(f"the region of this server is {DEFAULT_REGION}")
+        raise S3Error(S3Code.IllegalLocationConstraintException, f"the region of this server is {DEFAULT_REGION}")
     with suppress(BucketExists):
         await to_thread(exchange.node.database.run, buckets.create_bucket, operation.bucket)
     await exchange.send(responses.empty_response(location=f"/{operation.bucket}"))
@@ -132,7 +132,7 @@ async def delete_objects(exchange: S3Exchange, operation: operations.DeleteObjec
     failed: dict[str, S3Error] = {one.key: one.error for one in wanted.objects if one.error is not None}
     for one in wanted.objects:
         if one.error is None and not may_delete(exchange.key, bucket.name, one.key):
-            failed[one.key] = S3AccessDenied()
+            failed[one.key] = S3Error(S3Code.AccessDenied)
     permitted = sorted((one for one in wanted.objects if one.key not in failed), key=lambda one: one.key)
     for first in range(0, len(permitted), DELETED_AT_ONCE):
         failed |= await to_thread(_delete, exchange, bucket, permitted[first : first + DELETED_AT_ONCE])
@@ -152,7 +152,7 @@ def _delete(exchange: S3Exchange, bucket: Bucket, objects: list[documents.Object
                 file = delete_file(connection, bucket, one.key, condition_on_tag(one.etag))
             except FileConditionFailed as error:  # it is raised before anything is written
                 if not error.is_missing:
-                    failed[one.key] = S3PreconditionFailed(str(error))
+                    failed[one.key] = S3Error(S3Code.PreconditionFailed, str(error))
             else:
                 if file is not None:
                     deleted.append(file.id)

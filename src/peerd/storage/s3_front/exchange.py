@@ -13,7 +13,7 @@ from peerd.storage.auditing import FileAuditor
 from peerd.storage.awaiting import Steps, threads_of
 from peerd.storage.node import StorageNode
 from peerd.storage.s3.bodies import BodyDigests, BodyReader
-from peerd.storage.s3.errors import S3Error, S3MaxMessageLengthExceeded, S3MissingContentLength
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.responses import S3Owner, S3Response, error_response
 from peerd.storage.s3.signature import VerifiedSignature
@@ -64,10 +64,10 @@ class S3Exchange:
     def content_reader(self, algorithm: str | None = None) -> BodyReader:
         """What verifies a body that is stored, and computes a checksum of it.
 
-        Raises S3MissingContentLength, and other S3Error for headers that cannot be read.
+        Raises S3Error: MissingContentLength, and other S3Error for headers that cannot be read.
         """
         if self.http.header("content-length") is None and self.http.header("transfer-encoding") is None:
-            raise S3MissingContentLength
+            raise S3Error(S3Code.MissingContentLength)
         return BodyReader(self.http, self._verified, algorithm=algorithm)
 
     async def receive(self, reader: BodyReader, write: Callable[[bytes], object]) -> BodyDigests:
@@ -87,7 +87,7 @@ class S3Exchange:
         """The whole body, verified. Raises S3Error, and ClientGone."""
         reader = BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers)
         if reader.length > limit:
-            raise S3MaxMessageLengthExceeded
+            raise S3Error(S3Code.MaxMessageLengthExceeded)
         whole = bytearray()
         await self.receive(reader, whole.extend)
         return bytes(whole)

@@ -20,7 +20,7 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.s3 import operations, responses
 from peerd.storage.s3.checksums import encoded_digest, new_checksum
-from peerd.storage.s3.errors import S3EntityTooLarge, S3NotModified, S3PreconditionFailed
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.operations import ObjectHeaders
 from peerd.storage.s3.responses import S3Response, etag_of_part
 from peerd.storage.s3_front.exchange import S3Exchange
@@ -142,18 +142,16 @@ async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject
 
 
 def check_size(size: int) -> None:
-    """Raise S3EntityTooLarge for what must be uploaded in parts."""
+    """Raise S3Error: EntityTooLarge for what must be uploaded in parts."""
     if size > MAX_SIZE:
-        raise S3EntityTooLarge(ProposedSize=str(size), MaxSizeAllowed=str(MAX_SIZE))
+        raise S3Error(S3Code.EntityTooLarge, ProposedSize=str(size), MaxSizeAllowed=str(MAX_SIZE))
 
 
 def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
-    """The file that is to be copied. Raises BucketNotFound, FileMissing, and S3PreconditionFailed."""
+    """The file that is to be copied. Raises BucketNotFound, FileMissing, and PreconditionFailed."""
     file, _ = node.database.read(find_with_sources, source.bucket, source.key)
-    try:
-        source.conditions.check(etag_of(file), file.created_at)
-    except S3NotModified:
-        raise S3PreconditionFailed from None
+    if failure := source.conditions.failure(etag_of(file), file.created_at):
+        raise S3Error(S3Code.PreconditionFailed, **failure.details)
     return file
 
 

@@ -11,7 +11,7 @@ from asyncio import to_thread
 from collections.abc import Iterator
 from typing import Final
 
-from peerd.storage.s3.errors import S3MissingContentLength, S3ServiceUnavailable
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3_front.exchange import S3Exchange, drain
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NETWORK_ERRORS
@@ -27,13 +27,12 @@ RESPONSE_TIMEOUT: Final = 120.0
 """Seconds for the response after the last byte of a body: a large part is made durable meanwhile."""
 
 
-class DiskUnavailable(
-    S3ServiceUnavailable,
-    code="ServiceUnavailable",
-    status=503,
-    sentence="the disk that has the parts of this upload is not available; repeat the request later",
-):
+class DiskUnavailable(S3Error):
     """The disk of an upload is not available: its node cannot be reached, or does not have it mounted."""
+
+    def __init__(self) -> None:
+        problem = "the disk that has the parts of this upload is not available; repeat the request later"
+        super().__init__(S3Code.ServiceUnavailable, problem)
 
 
 async def relay(exchange: S3Exchange, url: str) -> None:
@@ -41,14 +40,14 @@ async def relay(exchange: S3Exchange, url: str) -> None:
 
     Raises:
         DiskUnavailable: it was relayed once already, or the node cannot be reached.
-        S3MissingContentLength: the length of the body is not known.
+        S3Error: MissingContentLength: the length of the body is not known.
         ClientGone: the client has closed the connection.
     """
     request = exchange.request
     if HEADER in request.headers:
         raise DiskUnavailable
     if "transfer-encoding" in request.headers:
-        raise S3MissingContentLength
+        raise S3Error(S3Code.MissingContentLength)
     target = "".join(_target_of(request.target))
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from peerd.domain.files import StoredFile
 from peerd.storage.s3.conditions import ANY, Conditions
-from peerd.storage.s3.errors import S3InvalidArgument, S3NotImplemented
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.operations import ObjectHeaders
 from peerd.storage.s3.responses import StoredObject
 from peerd.store.files.buckets import Bucket
@@ -85,24 +85,24 @@ def part_sizes_of(text: str) -> tuple[int, ...]:
 def kept_with(object_headers: ObjectHeaders, checksums: dict[str, str] | None = None) -> dict[str, Any]:
     """What is kept with a file: its content type, its metadata, and its other headers, by the names of `Received`.
 
-    Raises S3InvalidArgument for a content type that is too long.
+    Raises S3Error: InvalidArgument for a content type that is too long.
     """
     headers = dict(object_headers.headers)
     content_type = headers.pop("content-type", None)
     if content_type is not None and len(content_type) > MAX_CONTENT_TYPE:
-        raise S3InvalidArgument(f"the content type is longer than {MAX_CONTENT_TYPE} characters")
+        raise S3Error(S3Code.InvalidArgument, f"the content type is longer than {MAX_CONTENT_TYPE} characters")
     headers |= {f"{CHECKSUM_PREFIX}{name}": value for name, value in (checksums or {}).items()}
     return {"content_type": content_type, "metadata": dict(object_headers.metadata), "headers": headers}
 
 
 def condition_of(conditions: Conditions) -> Condition:
-    """The condition of a write. Raises S3NotImplemented for If-Match with several ETags, or any."""
+    """The condition of a write. Raises S3Error: NotImplemented for If-Match with several ETags, or any."""
     if conditions.if_none_match is not None:
         return Condition(is_absent=True)
     if conditions.if_match is None:
         return UNCONDITIONAL
     if len(conditions.if_match) != 1 or ANY in conditions.if_match:
-        raise S3NotImplemented("If-Match of a write must be one ETag")
+        raise S3Error(S3Code.NotImplemented, "If-Match of a write must be one ETag")
     return condition_on_tag(conditions.if_match[0])
 
 

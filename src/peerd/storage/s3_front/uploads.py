@@ -20,16 +20,7 @@ from peerd.storage.receiving import NoDiskHasRoom, Received
 from peerd.storage.s3 import documents, operations, responses
 from peerd.storage.s3.checksums import CHECKSUM_SIZES, decoded_digest, encoded_digest, new_checksum
 from peerd.storage.s3.documents import CompletedPart
-from peerd.storage.s3.errors import (
-    S3BadDigest,
-    S3EntityTooLarge,
-    S3EntityTooSmall,
-    S3InvalidPart,
-    S3InvalidRange,
-    S3InvalidRequest,
-    S3NoSuchUpload,
-    S3PreconditionFailed,
-)
+from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.operations import CHECKSUM_ALGORITHM, CHECKSUM_TYPE, Checksum, ChecksumKind
 from peerd.storage.s3.responses import PartEntry, S3Response, UploadEntry, etag_of_part, etag_of_upload
 from peerd.storage.s3_front.exchange import OWNER, S3Exchange
@@ -124,7 +115,7 @@ async def copy_part(exchange: S3Exchange, operation: operations.UploadPartCopy) 
     source = await to_thread(find_source, node, operation.source)
     start, stop = (0, source.size) if operation.range is None else operation.range.within(source.size)
     if operation.range is not None and operation.range.last != stop - 1:
-        raise S3InvalidRange(ActualObjectSize=str(source.size))
+        raise S3Error(S3Code.InvalidRange, ActualObjectSize=str(source.size))
     check_size(stop - start)
     bucket = await to_thread(node.database.read, get_bucket, upload.bucket)
     kind = _checksum_kind_of(upload)
@@ -171,7 +162,7 @@ async def complete_upload(exchange: S3Exchange, operation: operations.CompleteMu
             parts = _checked_parts(exchange, operation, wanted)
             file = yield from _complete(exchange, operation, upload, disk, parts)
             etag, sums = etag_of(file), checksums_of(file)
-        except (UploadGone, S3InvalidPart, S3PreconditionFailed, FileConditionFailed):
+        except (UploadGone, FileConditionFailed, S3Error):
             found = _find_completed(exchange, operation)
             if found is None:
                 raise
@@ -243,25 +234,25 @@ async def send_uploads(exchange: S3Exchange, operation: operations.ListMultipart
 
 
 async def _find(exchange: S3Exchange, operation: operations.UploadOperation) -> Upload:
-    """The upload of a request. Raises S3NoSuchUpload, also for one of another key."""
+    """The upload of a request. Raises S3Error: NoSuchUpload, also for one of another key."""
     upload = None
     if _UPLOAD_ID.fullmatch(operation.upload_id):
         upload = await to_thread(exchange.node.database.read, find_upload, operation.upload_id)
     if upload is None or (upload.bucket, upload.key) != (operation.bucket, operation.key):
-        raise S3NoSuchUpload
+        raise S3Error(S3Code.NoSuchUpload)
     return upload
 
 
 async def _find_also_completed(
     exchange: S3Exchange, operation: operations.CompleteMultipartUpload
 ) -> Upload | CompletedUpload:
-    """The upload of a request, also one that was completed. Raises S3NoSuchUpload."""
+    """The upload of a request, also one that was completed. Raises S3Error: NoSuchUpload."""
     completed = await to_thread(_find_completed, exchange, operation)
     if completed is not None:
         return completed
     try:
         return await _find(exchange, operation)
-    except S3NoSuchUpload:
+    except S3Error:
         completed = await to_thread(_find_completed, exchange, operation)  # by another request, since it was looked for
         if completed is None:
             raise
@@ -304,13 +295,13 @@ def _find_completed(exchange: S3Exchange, operation: operations.UploadOperation)
 
 
 def _check_same(completed: CompletedUpload, wanted: Sequence[CompletedPart]) -> None:
-    """Raise S3NoSuchUpload unless an upload was completed with these parts."""
+    """Raise S3Error: NoSuchUpload unless an upload was completed with these parts."""
     try:
         etag = etag_of_upload([bytes.fromhex(part.etag) for part in wanted])
     except ValueError:
-        raise S3NoSuchUpload from None
+        raise S3Error(S3Code.NoSuchUpload) from None
     if etag != completed.etag:
-        raise S3NoSuchUpload
+        raise S3Error(S3Code.NoSuchUpload)
 
 
 async def _own_disk(exchange: S3Exchange, upload: Upload) -> LocalDisk | None:
@@ -339,25 +330,28 @@ def _checked_parts(
 ) -> list[UploadedPart]:
     """The parts that the client names, if they are as it names them.
 
-    Raises S3InvalidPart, S3EntityTooSmall, S3EntityTooLarge, and S3InvalidRequest for another size than announced.
+    Raises S3Error: InvalidPart, EntityTooSmall, EntityTooLarge, and InvalidRequest for another size than announced.
     """
     stored = {part.number: part for part in exchange.node.database.read(list_parts, operation.upload_id)}
     parts: list[UploadedPart] = []
     for one in wanted:
         part = stored.get(one.number)
         if part is None or part.etag != one.etag or not _has_checksum(part, one.checksum):
-            raise S3InvalidPart(PartNumber=str(one.number))
+            raise S3Error(S3Code.InvalidPart, PartNumber=str(one.number))
         parts.append(part)
     for part in parts[:-1]:
         if part.size < MIN_PART:
-            raise S3EntityTooSmall(
-                PartNumber=str(part.number), ProposedSize=str(part.size), MinSizeAllowed=str(MIN_PART)
+            raise S3Error(
+                S3Code.EntityTooSmall,
+                PartNumber=str(part.number),
+                ProposedSize=str(part.size),
+                MinSizeAllowed=str(MIN_PART),
             )
     size = sum(part.size for part in parts)
     if size > MAX_OBJECT:
-        raise S3EntityTooLarge(ProposedSize=str(size), MaxSizeAllowed=str(MAX_OBJECT))
+        raise S3Error(S3Code.EntityTooLarge, ProposedSize=str(size), MaxSizeAllowed=str(MAX_OBJECT))
     if operation.object_size is not None and operation.object_size != size:
-        raise S3InvalidRequest(f"the parts have {size} bytes, announced were {operation.object_size}")
+        raise S3Error(S3Code.InvalidRequest, f"the parts have {size} bytes, announced were {operation.object_size}")
     return parts
 
 
@@ -383,7 +377,7 @@ def _complete(
         found = composite if running is None else encoded_digest(running.digest())
         if operation.checksum is not None and found is not None and operation.checksum.value != found:
             name = operation.checksum.algorithm.upper()
-            raise S3BadDigest(f"the object does not have the {name} that the request names")
+            raise S3Error(S3Code.BadDigest, f"the object does not have the {name} that the request names")
         kept: dict[str, Any] = {"content_type": upload.content_type, "metadata": upload.metadata}
         sums = {} if kind is None or found is None else {f"{CHECKSUM_PREFIX}{kind.algorithm}": found}
         headers = {name: value for name, value in upload.headers.items() if not name.startswith(CHECKSUM_PREFIX)}
@@ -406,9 +400,11 @@ def _wanted_kind(operation: operations.CompleteMultipartUpload, upload: Upload) 
     if kind is None:
         return None if named is None else ChecksumKind(named.algorithm, is_of_parts="-" in named.value)
     if named is not None and named.algorithm != kind.algorithm:
-        raise S3InvalidRequest(f"the upload was begun for the checksum {kind.algorithm.upper()}")
+        raise S3Error(S3Code.InvalidRequest, f"the upload was begun for the checksum {kind.algorithm.upper()}")
     if operation.checksum_type not in (None, kind.headers[CHECKSUM_TYPE]):
-        raise S3InvalidRequest(f"the upload was begun for a checksum of the type {kind.headers[CHECKSUM_TYPE]}")
+        raise S3Error(
+            S3Code.InvalidRequest, f"the upload was begun for a checksum of the type {kind.headers[CHECKSUM_TYPE]}"
+        )
     return kind
 
 
@@ -418,6 +414,6 @@ def _composite(algorithm: str, parts: Sequence[UploadedPart]) -> str:
     for part in parts:
         text = _checksums_of_part(part).get(algorithm)
         if text is None:
-            raise S3InvalidRequest(f"part {part.number} was uploaded without {algorithm.upper()}")
+            raise S3Error(S3Code.InvalidRequest, f"part {part.number} was uploaded without {algorithm.upper()}")
         running.update(decoded_digest(text, CHECKSUM_SIZES[algorithm]))
     return f"{encoded_digest(running.digest())}-{len(parts)}"
