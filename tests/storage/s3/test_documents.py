@@ -15,17 +15,26 @@ from botocore.session import get_session
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.storage.s3.documents import MAX_DELETE_DOCUMENT, completed_parts, location_constraint, objects_to_delete
+from peerd.storage.s3.checksums import Checksum
+from peerd.storage.s3.documents import (
+    MAX_DELETE_DOCUMENT,
+    completed_parts,
+    location_constraint,
+    objects_to_delete,
+    xml_document,
+)
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
-from peerd.storage.s3.operations import Checksum, ListObjects, ListObjectsV2
-from peerd.storage.s3.requests import S3RequestParser
-from peerd.storage.s3.responses import ListPage, ObjectEntry, S3Owner, objects_response, objects_v2_response
+from peerd.storage.s3.requests import Listing, S3Request
 from peerd.storage.s3.signature import SignatureVerifier
+from peerd.storage.s3_front.buckets import listing_elements, object_elements
+from peerd.store.files.listing import FileList
+from tests.storage.s3.beginning import begin
 from tests.storage.s3.refusals import refused_as
 from tests.storage.s3.signed_requests import NOW
+from tests.storage.s3_front.test_stored_objects import BUCKET, stored_file
 
-OWNER = S3Owner("owner-id", "films & <more>")
+OWNER = (("ID", "owner-id"), ("DisplayName", "films & <more>"))
 READERS: tuple[Callable[[bytes], Any], ...] = (completed_parts, objects_to_delete, location_constraint)
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
 
@@ -175,22 +184,19 @@ def test_any_request_is_an_operation_or_a_typed_error(drawn: tuple[str, bytes, b
     except S3Error:
         return
     with contextlib.suppress(S3Error):
-        S3RequestParser("s3.example").parse(request)
+        begin(S3Request(request, "s3.example"))
     with contextlib.suppress(S3Error):
         SignatureVerifier(lambda _: "secret").verify(request, NOW)
 
 
 @given(st.lists(KEYS, max_size=5), st.lists(KEYS, max_size=5), KEYS | st.just(""), st.none() | KEYS)
 def test_botocore_reads_any_keys(keys: list[str], prefixes: list[str], prefix: str, next_after: str | None) -> None:
-    page = ListPage(
-        objects=[ObjectEntry(key=key, size=5, etag="e", modified=NOW) for key in keys],
-        prefixes=prefixes,
-        next_after=next_after,
-    )
-    first = objects_response(ListObjects(bucket="films", prefix=prefix, is_url_encoded=True), page, OWNER)
-    second = objects_v2_response(ListObjectsV2(bucket="films", prefix=prefix, is_url_encoded=True), page, OWNER)
-    for name, response in (("ListObjects", first), ("ListObjectsV2", second)):
-        found = read_by_botocore(name, response.body)
+    page = FileList([stored_file(key=key) for key in keys], prefixes, next_after)
+    listing = Listing(prefix=prefix, is_url_encoded=True)
+    content = [*listing_elements(listing, BUCKET, page), *object_elements(listing, BUCKET, page, owner=OWNER)]
+    body = xml_document("ListBucketResult", content)
+    for name in ("ListObjects", "ListObjectsV2"):
+        found = read_by_botocore(name, body)
         assert [row["Key"] for row in found.get("Contents", [])] == [quote(key, safe="/~") for key in keys]
         assert [row["Prefix"] for row in found.get("CommonPrefixes", [])] == [quote(one, safe="/~") for one in prefixes]
         assert found["Prefix"] == quote(prefix, safe="/~")

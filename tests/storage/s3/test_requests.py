@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
@@ -13,27 +12,18 @@ from typing import Any
 import botocore
 import pytest
 
-from peerd.storage.s3 import operations
 from peerd.storage.s3.conditions import Conditions, RequestedRange
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
-from peerd.storage.s3.requests import S3RequestParser, after_token, token_after
-from peerd.storage.s3.responses import StoredObject, error_response, object_response
+from peerd.storage.s3.requests import ObjectHeaders, S3Request
+from peerd.storage.s3_front.buckets import after_token, token_after
+from peerd.storage.s3_front.exchange import error_response
+from peerd.storage.s3_front.stored_objects import object_response
+from tests.storage.s3.beginning import begin, request_of
 from tests.storage.s3.refusals import refused_as
+from tests.storage.s3_front.test_stored_objects import BUCKET, stored_file
 
-UPLOAD = b"uploadId=u1"
-
-
-def parsed(
-    method: str,
-    path: bytes,
-    query: bytes = b"",
-    headers: Sequence[tuple[bytes, bytes]] = (),
-    host: bytes = b"s3.example",
-) -> Any:
-    return S3RequestParser("s3.example").parse(S3HttpRequest(method, path, query, [(b"Host", host), *headers]))
-
-
+UPLOAD = b"uploadId=" + b"0" * 32
 SUB_RESOURCES = """accelerate acl analytics cors encryption intelligent-tiering inventory legal-hold lifecycle logging
     metrics notification object-lock ownershipControls policy policyStatus publicAccessBlock replication requestPayment
     restore retention select session tagging torrent website attributes anything"""
@@ -44,7 +34,7 @@ def test_a_sub_resource_of_s3_is_never_taken_for_the_object() -> None:
         ("GET", "PUT", "DELETE", "HEAD", "POST"), (b"/films", b"/films/a"), SUB_RESOURCES.split()
     ):
         with pytest.raises(S3Error, match=name) as caught:
-            parsed(method, path, name.encode())
+            begin(request_of(method, path, name.encode()))
         assert caught.value.code.status == 501, (method, path, name)
 
 
@@ -121,7 +111,7 @@ OF_LAMBDA = "WriteGetObjectResponseRequest"
 def is_refused(header: str) -> bool:
     """Whether a put with this header is refused because of it."""
     try:
-        parsed("PUT", b"/films/a", headers=[(header.encode(), b"x")])
+        begin(request_of("PUT", b"/films/a", headers=[(header.encode(), b"x")]))
     except S3Error as error:
         return error.details.get("Header") == header or error.code.name == "AccessControlListNotSupported"
     return False
@@ -130,31 +120,31 @@ def is_refused(header: str) -> bool:
 def code_of(*request: Any) -> str:
     """The code with which a request is refused."""
     with pytest.raises(S3Error) as caught:
-        parsed(*request)
+        begin(request_of(*request))
     return caught.value.code.name
 
 
 def test_a_bucket_is_in_the_path_or_in_the_host() -> None:
-    assert type(parsed("PUT", b"/films/")) is operations.CreateBucket
-    assert type(parsed("GET", b"/films/a", b"versionId=null")) is operations.GetObject
+    assert begin(request_of("PUT", b"/films/")) == "CreateBucket"
+    assert begin(request_of("GET", b"/films/a", b"versionId=null")) == "GetObject"
     for host, path in (
         (b"s3.example:9000", b"/films//a"),
         (b"FILMS.s3.example:9000", b"//a"),
         (b"127.0.0.1", b"/films//a"),
     ):
-        operation = parsed("GET", path, host=host)
-        assert (operation.bucket, operation.key) == ("films", "/a")
-    assert parsed("GET", b"/", host=b"more.films.s3.example").bucket == "more.films"
-    assert type(S3RequestParser().parse(S3HttpRequest("GET", b"/", b"", [(b"host", b"films.s3.example")]))) is (
-        operations.ListBuckets
-    )
+        request = request_of("GET", path, host=host)
+        assert (request.bucket, request.key) == ("films", "/a")
+    assert request_of("GET", b"/", host=b"more.films.s3.example").bucket == "more.films"
+    in_paths_only = S3Request(S3HttpRequest("GET", b"/", b"", [(b"host", b"films.s3.example")]))
+    assert begin(in_paths_only) == "ListBuckets"
 
 
 def test_a_put_has_its_headers_its_metadata_and_no_transport_encoding() -> None:
-    operation = parsed(
+    request = request_of(
         "PUT",
         b"/films/a",
         headers=[
+            (b"Content-Length", b"4"),
             (b"Content-Type", b"video/mp4"),
             (b"Content-Encoding", b"deflate, gzip, aws-chunked"),
             (b"X-Amz-Meta-Title", b"caf\xc3\xa9"),
@@ -163,38 +153,34 @@ def test_a_put_has_its_headers_its_metadata_and_no_transport_encoding() -> None:
             (b"x-amz-storage-class", b"SINGLE"),
         ],
     )
-    assert operation == operations.PutObject(
-        bucket="films",
-        key="a",
-        object_headers=operations.ObjectHeaders(
-            headers={"content-type": "video/mp4", "content-encoding": "deflate, gzip"},
-            metadata={"title": "caf\xc3\xa9,two"},
-        ),
-        conditions=Conditions(if_none_match=("*",)),
-        storage_class="SINGLE",
+    assert begin(request) == "PutObject"
+    assert (request.bucket, request.key) == ("films", "a")
+    assert request.object_headers == ObjectHeaders(
+        headers={"content-type": "video/mp4", "content-encoding": "deflate, gzip"},
+        metadata={"title": "caf\xc3\xa9,two"},
     )
+    assert request.conditions == Conditions(if_none_match=("*",))
+    assert request.storage_class == "SINGLE"
     for sent, kept in ((b"aws-chunked", None), (b"AWS-chunked, gzip", "gzip"), (b"br,  gzip", "br,  gzip")):
-        headers = parsed("PUT", b"/films/a", headers=[(b"content-encoding", sent)]).object_headers.headers
+        headers = request_of("PUT", b"/films/a", headers=[(b"content-encoding", sent)]).object_headers.headers
         assert headers.get("content-encoding") == kept
 
 
 def test_a_presigned_url_may_have_headers_in_its_query() -> None:
-    operation = parsed("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-meta-title=film&X-Amz-Date=0")
-    assert operation.object_headers.metadata == {"title": "film"}
+    request = request_of("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-meta-title=film&X-Amz-Date=0")
+    assert request.object_headers.metadata == {"title": "film"}
     assert code_of("PUT", b"/films/a", b"x-amz-meta-title=film") == "NotImplemented"
     acl = b"X-Amz-Signature=0&x-amz-acl=public-read"
     assert code_of("PUT", b"/films/a", acl) == "AccessControlListNotSupported"
 
 
 def test_a_list_has_at_most_a_thousand_entries_and_goes_on_where_it_ended() -> None:
-    operation = parsed("GET", b"/films", b"list-type=2&max-keys=5000&prefix=a+b&start-after=x")
-    assert (operation.max_keys, operation.prefix, operation.after) == (1000, "a b", "x")
-    token = token_after("ä/\n")
-    operation = parsed("GET", b"/films", b"list-type=2&start-after=x&continuation-token=" + token.encode())
-    assert (operation.after, after_token(token)) == ("ä/\n", "ä/\n")
+    listing = request_of("GET", b"/films", b"list-type=2&max-keys=5000&prefix=a+b").listing("max-keys")
+    assert (listing.limit, listing.prefix) == (1000, "a b")
+    assert after_token(token_after("ä/\n")) == "ä/\n"
 
 
-STORED = StoredObject(size=10, etag="e", modified=datetime(2026, 11, 26, 12, 0, 0, 999, UTC))
+STORED = stored_file(size=10, etag="e", created_at=datetime(2026, 11, 26, 12, 0, 0, 999, UTC))
 EARLIER, LATER = b"Thu, 26 Nov 2026 11:00:00 GMT", b"Thu, 26 Nov 2026 12:00:00 GMT"
 
 
@@ -230,9 +216,9 @@ def test_conditions_and_ranges_are_those_of_http() -> None:
 
 def answer_to(headers: dict[bytes, bytes]) -> int | tuple[int, int]:
     """The status of the answer, or the range that it has of ten bytes."""
-    operation = parsed("GET", b"/films/a", headers=list(headers.items()))
+    request = request_of("GET", b"/films/a", headers=list(headers.items()))
     try:
-        response = object_response(operation, STORED)
+        response = object_response(request.reading, STORED, BUCKET)
     except S3Error as error:
         return error_response(error).status
     if response.status == 304:

@@ -164,6 +164,9 @@ def test_lists_in_pages_with_every_kind_of_key(s3: Any) -> None:
     assert [entry["Key"] for entry in page["Contents"]] == ["d/1", "d/2"]
     page = s3.list_objects_v2(Bucket="films", StartAfter="d/2", MaxKeys=1)
     assert (page["StartAfter"], page["KeyCount"], page["Contents"][0]["Key"]) == ("d/2", 1, "d/e/3")
+    token = page["NextContinuationToken"]
+    page = s3.list_objects_v2(Bucket="films", StartAfter="d/1", MaxKeys=1, ContinuationToken=token)
+    assert (page["StartAfter"], page["Contents"][0]["Key"]) == ("d/1", "w//x/../c d+e%20€")
     for key in KEYS:
         assert s3.get_object(Bucket="films", Key=key)["Body"].read() == key.encode()
     s3.delete_object(Bucket="films", Key="a")

@@ -7,17 +7,18 @@ from datetime import UTC, datetime
 from peerd.domain.files import FileState, StoredFile
 from peerd.storage.s3.conditions import Conditions
 from peerd.storage.s3.errors import S3Code
-from peerd.storage.s3.operations import ObjectHeaders
-from peerd.storage.s3_front.stored_objects import condition_of, kept_with, stored_object
+from peerd.storage.s3.requests import ObjectHeaders
+from peerd.storage.s3_front.stored_objects import checksums_of, condition_of, kept_with, object_headers_of
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import Condition
+from tests.storage.s3.beginning import begin, request_of
 from tests.storage.s3.refusals import refused_as
 
 NOW = datetime(2026, 11, 26, tzinfo=UTC)
 BUCKET = Bucket(id=1, name="films", class_name="default", quota=None, created_at=NOW)
 
 
-def file(**more: object) -> StoredFile:
+def stored_file(**more: object) -> StoredFile:
     values = {"id": 1, "bucket": "films", "key": "f", "version": 1, "state": FileState.STORED, "class_name": "default"}
     return StoredFile(**{**values, "size": 1, "blake3": "0" * 64, "created_at": NOW, **more})  # type: ignore[arg-type]
 
@@ -25,12 +26,12 @@ def file(**more: object) -> StoredFile:
 def test_headers_and_metadata_come_back_as_they_were_given_and_what_cannot_be_a_header_does_not() -> None:
     utf8 = "日本".encode().decode("latin-1")
     given = ObjectHeaders(headers={"content-type": "a/b", "expires": "0"}, metadata={"name": utf8})
-    found = stored_object(file(**kept_with(given, {"crc32": "AAAAAA=="})), BUCKET)
-    assert (found.object_headers, found.checksums) == (given, {"crc32": "AAAAAA=="})
+    found = stored_file(**kept_with(given, {"crc32": "AAAAAA=="}))
+    assert (object_headers_of(found), checksums_of(found)) == (given, {"crc32": "AAAAAA=="})
     with refused_as(S3Code.InvalidArgument):
-        kept_with(ObjectHeaders(headers={"content-type": "a" * 256}))
+        begin(request_of("PUT", b"/films/f", headers=[(b"content-type", b"a" * 256)]))
     metadata = {"good": "x", "a b": "x", "a:b": "x", "ä": "x", "line": "a\r\nset-cookie: b"}
-    assert stored_object(file(metadata=metadata), BUCKET).object_headers.metadata == {"good": "x"}
+    assert object_headers_of(stored_file(metadata=metadata)).metadata == {"good": "x"}
 
 
 def test_conditions_of_writes() -> None:

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from peerd.storage.maintenance import StorageMaintenance
 from peerd.storage.s3.checksums import new_checksum
-from peerd.storage.s3_front import exchange, uploads
+from peerd.storage.s3_front import completion, exchange
 from peerd.store.schema.tables import file_completed_uploads, file_upload_parts, file_uploads
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
@@ -214,7 +214,7 @@ def test_a_completion_that_finds_the_upload_gone_has_the_answer_of_the_one_that_
 ) -> None:
     upload = begin(s3)
     done = {**upload, "MultipartUpload": {"Parts": [upload_part(s3, upload, 1, b"part")]}}
-    find = uploads._find_completed
+    find = completion._find_completed
     etags: list[str | None] = []
 
     def find_while_another_completes(*arguments: Any) -> Any:
@@ -224,7 +224,7 @@ def test_a_completion_that_finds_the_upload_gone_has_the_answer_of_the_one_that_
             etags.append(s3.complete_multipart_upload(**done)["ETag"])
         return found
 
-    monkeypatch.setattr(uploads, "_find_completed", find_while_another_completes)
+    monkeypatch.setattr(completion, "_find_completed", find_while_another_completes)
     assert [None, s3.complete_multipart_upload(**done)["ETag"]] == etags
 
 

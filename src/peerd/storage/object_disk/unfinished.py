@@ -19,6 +19,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from peerd.storage.object_disk.credentials import read_credentials
 from peerd.storage.object_disk.errors import ObjectStoreError, ObjectStoreUnreachable, error_of_response
 from peerd.storage.object_disk.options import ObjectDiskOptions
+from peerd.storage.s3.documents import XmlElement, read_xml
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import (
@@ -29,7 +30,6 @@ from peerd.storage.s3.signature import (
     signing_key,
     string_to_sign,
 )
-from peerd.storage.s3.xml import XmlElement, read_xml
 
 TIMEOUT: Final = 30.0
 """Seconds within which some bytes of a response arrive."""

@@ -11,6 +11,7 @@ import msgspec
 
 from peerd.domain.quoting import quoted
 from peerd.storage.s3.checksums import (
+    CHECKSUM_PREFIX,
     CHECKSUM_SIZES,
     RunningDigest,
     decoded_digest,
@@ -22,7 +23,6 @@ from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm, VerifiedSignature
 
-_CHECKSUM_PREFIX: Final = "x-amz-checksum-"
 _OTHER_HEADERS: Final = frozenset({"x-amz-checksum-algorithm", "x-amz-checksum-mode", "x-amz-checksum-type"})
 
 
@@ -74,7 +74,7 @@ class BodyReader:
             self._decoder = ChunkedDecoder(
                 self._length,
                 signing=ChunkSigning.of(verified) if form.has_signed_chunks else None,
-                trailer=tuple(f"{_CHECKSUM_PREFIX}{name}" for name in trailer) if form.has_trailer else None,
+                trailer=tuple(f"{CHECKSUM_PREFIX}{name}" for name in trailer) if form.has_trailer else None,
             )
 
     @property
@@ -111,7 +111,7 @@ class BodyReader:
             raise S3Error(S3Code.BadDigest, "the body does not have the MD5 that the header Content-MD5 names")
         wanted = dict(self._wanted)
         for header, text in trailer.items():
-            name = header.removeprefix(_CHECKSUM_PREFIX)
+            name = header.removeprefix(CHECKSUM_PREFIX)
             wanted[name] = _decoded_checksum(name, text)
         for name, digest in wanted.items():
             if self._sums[name].digest() != digest:
@@ -134,8 +134,8 @@ def _length(request: S3HttpRequest, form: PayloadForm) -> int:
 def _checksum_headers(request: S3HttpRequest) -> dict[str, bytes]:
     wanted = {}
     for header in {name.decode("latin-1") for name, _ in request.headers} - _OTHER_HEADERS:
-        if header.startswith(_CHECKSUM_PREFIX):
-            name = header.removeprefix(_CHECKSUM_PREFIX)
+        if header.startswith(CHECKSUM_PREFIX):
+            name = header.removeprefix(CHECKSUM_PREFIX)
             wanted[name] = _decoded_checksum(name, request.header(header) or "")
     if len(wanted) > 1:
         raise S3Error(S3Code.InvalidRequest, "a request takes one checksum")
@@ -153,9 +153,9 @@ def _trailer(request: S3HttpRequest, form: PayloadForm) -> tuple[str, ...]:
         return ()
     names = []
     for header in map(str.strip, text.lower().split(",")):
-        if not header.startswith(_CHECKSUM_PREFIX):
+        if not header.startswith(CHECKSUM_PREFIX):
             raise S3Error(S3Code.NotImplemented, f"a trailer with {quoted(header)} is not available on this server")
-        names.append(header.removeprefix(_CHECKSUM_PREFIX))
+        names.append(header.removeprefix(CHECKSUM_PREFIX))
         _size_of(names[-1])
     if len(names) > 1:
         raise S3Error(S3Code.InvalidRequest, "a request takes one checksum")
@@ -168,7 +168,7 @@ def _decoded_checksum(name: str, text: str) -> bytes:
         return decoded_digest(text, size)
     except S3Error:
         raise S3Error(
-            S3Code.InvalidRequest, f"{_CHECKSUM_PREFIX}{name} is not the Base64 text of {size} bytes"
+            S3Code.InvalidRequest, f"{CHECKSUM_PREFIX}{name} is not the Base64 text of {size} bytes"
         ) from None
 
 

@@ -1,4 +1,7 @@
-"""The checksums that a client may send with a body: as a header, or as a trailer behind the last chunk."""
+"""The checksums of S3: their algorithms, what clients and headers call them, and their values.
+
+A client may send one with a body, as a header, or as a trailer behind the last chunk.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,42 @@ import hashlib
 import zlib
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
+
+import msgspec
 
 from peerd.storage.s3.errors import S3Code, S3Error
 
 CHECKSUM_SIZES: Final = {"crc32": 4, "crc32c": 4, "crc64nvme": 8, "sha1": 20, "sha256": 32}
 """The checksums by their names, as in ``x-amz-checksum-<name>``, and how many bytes each has."""
 
+CHECKSUM_PREFIX: Final = "x-amz-checksum-"
+"""Before the name of a checksum, in the header that has its value."""
+CHECKSUM_ALGORITHM: Final = "x-amz-checksum-algorithm"
+CHECKSUM_TYPE: Final = "x-amz-checksum-type"
+
 _Update = Callable[[bytes, int], int]
+
+
+class Checksum(msgspec.Struct, frozen=True):
+    """A checksum that the client names: an algorithm as in ``x-amz-checksum-<algorithm>``, and its Base64 text."""
+
+    algorithm: str
+    value: str
+
+
+class ChecksumKind(msgspec.Struct, frozen=True):
+    """Which checksum an object has that is uploaded in parts: of its bytes, or of the checksums of its parts."""
+
+    algorithm: str
+    is_of_parts: bool
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The kind as clients name it, and as it is kept with an upload."""
+        kind = "COMPOSITE" if self.is_of_parts else "FULL_OBJECT"
+        return {CHECKSUM_ALGORITHM: self.algorithm.upper(), CHECKSUM_TYPE: kind}
 
 
 class RunningDigest(Protocol):
@@ -80,6 +110,24 @@ def decoded_digest(text: str, size: int) -> bytes:
 def encoded_digest(digest: bytes) -> str:
     """A digest as Base64 text."""
     return b64encode(digest).decode()
+
+
+def checksum_headers(checksums: Mapping[str, str]) -> dict[str, str]:
+    """Checksums, by their algorithms, as headers of a response, with the type; a hyphen is before the number of parts.
+
+    >>> checksum_headers({"crc32": "AAAAAA==-3"})
+    {'x-amz-checksum-crc32': 'AAAAAA==-3', 'x-amz-checksum-type': 'COMPOSITE'}
+    """
+    headers = {f"{CHECKSUM_PREFIX}{name}": value for name, value in checksums.items()}
+    for name, value in checksums.items():
+        headers[CHECKSUM_TYPE] = ChecksumKind(name, is_of_parts="-" in value).headers[CHECKSUM_TYPE]
+    return headers
+
+
+def checksum_elements(checksums: Mapping[str, str], *, has_type: bool = True) -> list[tuple[str, str | None]]:
+    """Checksums, by their algorithms, as elements of a document; those of a part have no type."""
+    kind = checksum_headers(checksums).get(CHECKSUM_TYPE) if has_type else None
+    return [*((f"Checksum{name.upper()}", value) for name, value in checksums.items()), ("ChecksumType", kind)]
 
 
 def _crc_function(name: str) -> _Update:

@@ -77,15 +77,9 @@ def conditions_of(request: S3HttpRequest, prefix: str = "") -> Conditions:
     )
 
 
-def range_of(request: S3HttpRequest) -> RequestedRange | None:
-    """The range of a request. None for the whole object: also, as HTTP has it, if the header cannot be read, or names
-    several ranges.
-    """
-    return parsed_range(request.header("range") or "")
-
-
 def parsed_range(text: str) -> RequestedRange | None:
-    """The range of a text, None if it is not one.
+    """The range of a text. None for the whole object: also, as HTTP has it, if the text cannot be read, or names
+    several ranges.
 
     >>> parsed_range("bytes=0-99"), parsed_range("bytes=9-5"), parsed_range("bytes=0-1,5-6")
     (RequestedRange(first=0, last=99), None, None)

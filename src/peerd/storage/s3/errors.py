@@ -1,7 +1,7 @@
 """The errors of S3: a table of codes, and the exception that carries one to the client.
 
 A client gets `<Code>`, `<Message>` and the details of an error as elements of an XML document
-(`responses.error_response`).
+(`peerd.storage.s3_front.exchange.error_response`).
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
-
 from peerd.domain.files import BUCKET_NAME, IP_ADDRESS
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
@@ -15,22 +13,17 @@ MAX_KEY: Final = 1024
 """The longest key, in bytes of UTF-8."""
 
 
-class S3Target(msgspec.Struct, frozen=True):
-    """What a request is for: the service (both are None), a bucket, or an object."""
-
-    bucket: str | None = None
-    key: str | None = None
-
-
-def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
+def target_of(request: S3HttpRequest, base_domain: str | None) -> tuple[str, str]:
     """The bucket and the key of a request, in path style, or in the host's name below ``base_domain``.
+
+    The key is empty for a bucket, and both are empty for the service.
 
     Raises S3Error: InvalidBucketName, KeyTooLongError and InvalidURI.
 
     >>> target_of(S3HttpRequest("GET", b"/films//a", b"", [(b"host", b"s3.example")]), "s3.example")
-    S3Target(bucket='films', key='/a')
+    ('films', '/a')
     >>> target_of(S3HttpRequest("GET", b"/a/b", b"", [(b"host", b"films.s3.example:80")]), "s3.example")
-    S3Target(bucket='films', key='a/b')
+    ('films', 'a/b')
     """
     if not request.path.startswith(b"/"):
         raise S3Error(S3Code.InvalidURI, "the path does not begin with '/'")
@@ -41,10 +34,10 @@ def target_of(request: S3HttpRequest, base_domain: str | None) -> S3Target:
         if not name:
             if path:
                 raise S3Error(S3Code.InvalidBucketName)
-            return S3Target()
+            return "", ""
         bucket = name.decode("latin-1")
     check_bucket_name(bucket)
-    return S3Target(bucket, checked_key(path) if path else None)
+    return bucket, checked_key(path)
 
 
 def check_bucket_name(name: str) -> None:

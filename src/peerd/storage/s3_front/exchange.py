@@ -1,31 +1,111 @@
-"""One request of S3 with its response: the body is verified while it is read, the response has an id."""
+"""One request of S3 with its response: the body is verified while it is read, errors are worded as S3 words them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from asyncio import to_thread
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from peerd.domain.access import FileAccessKey
-from peerd.storage.auditing import FileAuditor
-from peerd.storage.awaiting import Steps, threads_of
-from peerd.storage.node import StorageNode
-from peerd.storage.s3.bodies import BodyDigests, BodyReader
-from peerd.storage.s3.errors import S3Code, S3Error
-from peerd.storage.s3.http_request import S3HttpRequest
-from peerd.storage.s3.responses import S3Owner, S3Response, error_response
-from peerd.storage.s3.signature import VerifiedSignature
-from peerd.storage.s3_front.failures import as_s3_error
-from peerd.storage.server.http_io import Request, Response
+import msgspec
 
-OWNER: Final = S3Owner("peerd", "peerd")
-"""All buckets belong to the cluster."""
+from peerd.domain import file_errors
+from peerd.domain.access import FileAccessKey
+from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.storage.auditing import FileAuditor
+from peerd.storage.awaiting import Steps, TooFewDurable, threads_of
+from peerd.storage.disk.errors import DiskError
+from peerd.storage.node import StorageNode
+from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom
+from peerd.storage.s3.bodies import BodyDigests, BodyReader
+from peerd.storage.s3.documents import DECLARATION, XmlChild, readable, xml_document
+from peerd.storage.s3.errors import S3Code, S3Error
+from peerd.storage.s3.requests import S3Request
+from peerd.storage.s3.signature import VerifiedSignature
+from peerd.storage.server.http_io import Request, Response
+from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
+from peerd.storage.transfer.node_signature import NodeSignatureRefused
+
 KEPT_OPEN_EVERY: Final = 10.0
 """Seconds after which a space is sent to a client that waits for a document, as S3 does; clients wait for 60 s."""
 DRAINED: Final = 16 * 1024 * 1024
 """Bytes of a refused body that are read, so that the connection can be used again, and the response arrives."""
+
+_CODE_OF: Final[Mapping[type[Exception], S3Code]] = {
+    file_errors.InvalidFile: S3Code.InvalidArgument,
+    file_errors.FileMissing: S3Code.NoSuchKey,
+    file_errors.BucketNotFound: S3Code.NoSuchBucket,
+    file_errors.BucketNotEmpty: S3Code.BucketNotEmpty,
+    file_errors.FileClassNotFound: S3Code.InvalidStorageClass,
+    file_errors.QuotaExceeded: S3Code.EntityTooLarge,
+    file_errors.FileConditionFailed: S3Code.PreconditionFailed,
+    file_errors.UploadGone: S3Code.NoSuchUpload,
+    BodyDiffers: S3Code.InternalError,
+    NodeSignatureRefused: S3Code.AccessDenied,
+    NoDiskHasRoom: S3Code.ServiceUnavailable,
+    TooFewDurable: S3Code.ServiceUnavailable,
+    NoSourceLeft: S3Code.ServiceUnavailable,
+    SourceFailed: S3Code.ServiceUnavailable,
+    DatabaseUnavailable: S3Code.ServiceUnavailable,
+    DiskError: S3Code.ServiceUnavailable,
+    PeerdError: S3Code.InternalError,
+}
+_WITHOUT_DETAILS: Final = (
+    DiskError, DatabaseUnavailable, NoSourceLeft, SourceFailed, file_errors.BucketNotFound,
+    file_errors.FileClassNotFound,
+)  # fmt: skip
+"""Their texts name paths, hosts, copies, or what else there is, which are nothing for a client of S3."""
+
+
+class S3Response(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent before the content of an object, or instead of one. Headers have names in lower case."""
+
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    content: tuple[int, int] | None = None
+    """The first byte of the object that follows, and the one behind the last; None if none follow."""
+
+
+def document_response(
+    root: str, content: Sequence[XmlChild] = (), headers: Mapping[str, str] | None = None
+) -> S3Response:
+    """A response with an XML document, and further headers."""
+    return S3Response(headers={"content-type": "application/xml", **(headers or {})}, body=xml_document(root, content))
+
+
+def as_s3_error(error: Exception) -> S3Error | None:
+    """The error that a client gets; None for a fault of the program.
+
+    >>> str(as_s3_error(file_errors.BucketNotFound("films", ["private"])))
+    'there is no bucket of this name'
+    """
+    if isinstance(error, S3Error):
+        return error
+    if isinstance(error, file_errors.FileConditionFailed) and error.is_missing:
+        return S3Error(S3Code.NoSuchKey, str(error))
+    code = next((_CODE_OF[base] for base in type(error).__mro__ if base in _CODE_OF), None)
+    if code is None:
+        return None
+    is_private = code is S3Code.InternalError or isinstance(error, _WITHOUT_DETAILS)
+    return S3Error(code, None if is_private else str(error))
+
+
+def error_response(error: S3Error, *, resource: str = "", request_id: str = "", is_head: bool = False) -> S3Response:
+    """The response to a request that was refused; a response to HEAD has no document.
+
+    Arguments: ``resource``: the path of the request; ``request_id``: by which its log lines are found.
+    """
+    headers = {"x-amz-request-id": request_id} if request_id else {}
+    if (region := error.details.get("Region")) is not None:  # a client cannot read it from a document, after HEAD
+        headers["x-amz-bucket-region"] = region
+    if is_head:
+        return S3Response(status=error.code.status, headers=headers)
+    elements = {"Code": error.code.name, "Message": str(error), **error.details}
+    elements |= {"Resource": resource, "RequestId": request_id}
+    document = xml_document("Error", [(name, readable(text)) for name, text in elements.items()], namespace=None)
+    return S3Response(status=error.code.status, headers={"content-type": "application/xml"} | headers, body=document)
 
 
 class S3Exchange:
@@ -35,8 +115,8 @@ class S3Exchange:
         node: which serves it.
         key: by which it was signed.
         verified: its signature.
-        http: its head.
-        request: with its body.
+        request: what is asked for.
+        incoming: the request with its body.
         response: to it.
         request_id: by which it is named.
     """
@@ -46,18 +126,18 @@ class S3Exchange:
         node: StorageNode,
         key: FileAccessKey,
         verified: VerifiedSignature,
-        http: S3HttpRequest,
-        request: Request,
+        request: S3Request,
+        incoming: Request,
         response: Response,
         request_id: str,
     ) -> None:
         self.node = node
         self.key = key
-        self.http = http
         self.request = request
+        self.incoming = incoming
         self.response = response
         self.request_id = request_id
-        client = request.scope.get("client")
+        client = incoming.scope.get("client")
         self.auditor = FileAuditor.of_access_key(key, None if client is None else str(client[0]))
         self._verified = verified
 
@@ -66,9 +146,9 @@ class S3Exchange:
 
         Raises S3Error: MissingContentLength, and other S3Error for headers that cannot be read.
         """
-        if self.http.header("content-length") is None and self.http.header("transfer-encoding") is None:
+        if self.request.http.header("content-length") is None and self.request.http.header("transfer-encoding") is None:
             raise S3Error(S3Code.MissingContentLength)
-        return BodyReader(self.http, self._verified, algorithm=algorithm)
+        return BodyReader(self.request.http, self._verified, algorithm=algorithm)
 
     async def receive(self, reader: BodyReader, write: Callable[[bytes], object]) -> BodyDigests:
         """Read the body, write what it stands for, and verify it.
@@ -80,12 +160,12 @@ class S3Exchange:
             if data := reader.feed(bytes(block)):
                 write(data)
 
-        await self.request.write_to(take)
+        await self.incoming.write_to(take)
         return await to_thread(reader.finish)
 
     async def document(self, limit: int, *, has_checksum_headers: bool = True) -> bytes:
         """The whole body, verified. Raises S3Error, and ClientGone."""
-        reader = BodyReader(self.http, self._verified, has_checksum_headers=has_checksum_headers)
+        reader = BodyReader(self.request.http, self._verified, has_checksum_headers=has_checksum_headers)
         if reader.length > limit:
             raise S3Error(S3Code.MaxMessageLengthExceeded)
         whole = bytearray()
@@ -107,7 +187,7 @@ class S3Exchange:
                 if not self.response.has_begun:
                     headers = {"content-type": "application/xml", "x-amz-request-id": self.request_id}
                     await self.response.begin(200, headers)
-                    await self.response.bytes(_DECLARATION + b"\n")
+                    await self.response.bytes(DECLARATION.encode() + b"\n")
                 await self.response.bytes(b" ")
         finally:
             if not task.done():  # the client has gone: threads cannot be interrupted, the work is done to its end
@@ -122,16 +202,9 @@ class S3Exchange:
             failure = as_s3_error(error)
             if failure is None:
                 raise
-            answer = self.error(failure)
-        await self.response.bytes(answer.body.removeprefix(_DECLARATION), is_last=True)
-
-    def error(self, error: S3Error) -> S3Response:
-        """The response to a request that has failed."""
-        path = self.http.path.decode("utf-8", "replace")
-        return error_response(error, resource=path, request_id=self.request_id, is_head=self.http.method == "HEAD")
-
-
-_DECLARATION: Final = b'<?xml version="1.0" encoding="UTF-8"?>'
+            path = self.request.http.path.decode("utf-8", "replace")
+            answer = error_response(failure, resource=path, request_id=self.request_id)
+        await self.response.bytes(answer.body.removeprefix(DECLARATION.encode()), is_last=True)
 
 
 async def send_response(response: Response, answer: S3Response, request_id: str, *, closes: bool = False) -> None:

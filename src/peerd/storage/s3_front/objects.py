@@ -18,21 +18,25 @@ from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
-from peerd.storage.s3 import operations, responses
-from peerd.storage.s3.checksums import encoded_digest, new_checksum
-from peerd.storage.s3.errors import S3Code, S3Error
-from peerd.storage.s3.operations import ObjectHeaders
-from peerd.storage.s3.responses import S3Response, etag_of_part
-from peerd.storage.s3_front.exchange import S3Exchange
-from peerd.storage.s3_front.stored_objects import (
+from peerd.storage.s3.checksums import (
     CHECKSUM_PREFIX,
+    checksum_elements,
+    checksum_headers,
+    encoded_digest,
+    new_checksum,
+)
+from peerd.storage.s3.errors import S3Code, S3Error
+from peerd.storage.s3.requests import CopySource, ObjectHeaders, ObjectReading
+from peerd.storage.s3_front.exchange import S3Exchange, S3Response, document_response
+from peerd.storage.s3_front.stored_objects import (
     OF_AWS,
     STANDARD,
     checksums_of,
     condition_of,
     etag_of,
     kept_with,
-    stored_object,
+    object_response,
+    quoted_etag,
 )
 from peerd.storage.server.sending import send_pieces
 from peerd.storage.serving import FileReading, find_digest
@@ -40,41 +44,44 @@ from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
 from peerd.store.files.copies import Source
 from peerd.store.files.listing import find_with_sources
-from peerd.store.files.versions import Condition, delete_file
+from peerd.store.files.versions import delete_file
 
 MAX_SIZE: Final = 5 * 1024**3
 """Bytes of one PutObject, CopyObject or part, as in S3; larger objects are uploaded in parts."""
 BLOCK: Final = 1024 * 1024
 
 
-async def put_object(exchange: S3Exchange, operation: operations.PutObject) -> None:
+async def put_object(exchange: S3Exchange) -> None:
     """Store the body, when its signature, length and digests are verified."""
-    node = exchange.node
+    node, request = exchange.node, exchange.request
+    condition, storage_class = condition_of(request.conditions), request.storage_class
+    object_headers = request.object_headers
     reader = exchange.content_reader()
     check_size(reader.length)
-    class_name, condition = await _prepare(exchange, operation)
-    kept_with(operation.object_headers)
+    class_name = await to_thread(node.database.read, find_class, request.bucket, storage_class)
     receiving = await to_thread(Receiving.begin, node, reader.length)
     try:
         digests = await exchange.receive(reader, receiving.write)
         received = Received(
-            bucket=operation.bucket,
-            key=operation.key,
+            bucket=request.bucket,
+            key=request.key,
             class_name=class_name,
-            etag=etag_of_part(digests.md5),
+            etag=digests.md5.hex(),
             condition=condition,
             auditor=exchange.auditor,
-            **kept_with(operation.object_headers, dict(digests.checksums)),
+            **kept_with(object_headers, digests.checksums),
         )
         file = await node.awaited.carry_out(receiving.finish(received))
     finally:
         await to_thread(receiving.close)
-    await exchange.send(responses.put_response(etag_of(file), digests.checksums))
+    headers = {"etag": quoted_etag(etag_of(file)), **checksum_headers(digests.checksums)}
+    await exchange.send(S3Response(headers=headers))
 
 
-async def get_object(exchange: S3Exchange, operation: operations.GetObject) -> None:
+async def get_object(exchange: S3Exchange) -> None:
     """Send an object, a range of it, or its headers."""
-    answer, reading = await to_thread(_answer_to_get, exchange.node, operation)
+    wanted, is_head = exchange.request.reading, exchange.request.http.method == "HEAD"
+    answer, reading = await to_thread(_answer_to_get, exchange, wanted, is_head=is_head)
     headers: dict[str, str | int] = {
         "x-amz-request-id": exchange.request_id,
         "x-content-type-options": "nosniff",
@@ -90,42 +97,63 @@ async def get_object(exchange: S3Exchange, operation: operations.GetObject) -> N
         reading.close()
 
 
-def _answer_to_get(node: StorageNode, operation: operations.GetObject) -> tuple[S3Response, FileReading | None]:
+def _answer_to_get(
+    exchange: S3Exchange, wanted: ObjectReading, *, is_head: bool
+) -> tuple[S3Response, FileReading | None]:
     """What a GET is answered with, and the file that is read for its body, in one visit to the database."""
-    is_head = isinstance(operation, operations.HeadObject)
+    node, request = exchange.node, exchange.request
 
     def find(connection: Connection) -> tuple[Bucket, StoredFile, tuple[Digest, list[Source]] | None]:
-        file, sources = find_with_sources(connection, operation.bucket, operation.key)
-        bucket = get_bucket(connection, operation.bucket)
+        file, sources = find_with_sources(connection, request.bucket, request.key)
+        bucket = get_bucket(connection, request.bucket)
         return bucket, file, None if is_head else (find_digest(connection, file), sources)
 
     bucket, file, content = node.database.read(find)
-    answer = responses.object_response(operation, stored_object(file, bucket))
+    answer = object_response(wanted, file, bucket)
     if content is None or answer.content is None:
         return answer, None
     return answer, FileReading.of_found(node, file, *content)
 
 
-async def copy_object(exchange: S3Exchange, operation: operations.CopyObject) -> None:
+async def copy_object(exchange: S3Exchange) -> None:
     """Store a new version with the content of another file, which is verified on the way."""
+    node, request = exchange.node, exchange.request
+    condition, storage_class = condition_of(request.conditions), request.storage_class
+    replaced, algorithm = request.replaced_headers, request.checksum_algorithm
     await exchange.document(0)
-    class_name, condition = await _prepare(exchange, operation)
-    source = await to_thread(find_source, exchange.node, operation.source)
+    class_name = await to_thread(node.database.read, find_class, request.bucket, storage_class)
+    source = await to_thread(find_source, node, request.copy_source)
     check_size(source.size)
 
     def copy() -> Steps[S3Response]:
-        file = yield from _copy(exchange, source, operation, class_name, condition)
-        return responses.copied_response(etag_of(file), file.created_at, checksums_of(file))
+        with Receiving.begin(node, source.size) as receiving:
+            etag, sums = copy_content(node, source, 0, source.size, receiving.write, algorithm)
+            received = Received(
+                bucket=request.bucket,
+                key=request.key,
+                class_name=class_name,
+                etag=etag,
+                blake3=source.blake3,
+                condition=condition,
+                auditor=exchange.auditor,
+                arguments={"source": f"{source.bucket}/{source.key}"},
+                **_kept_with_copy(source, replaced, sums),
+            )
+            file = yield from receiving.finish(received)
+        etag, checksums = quoted_etag(etag_of(file)), checksum_elements(checksums_of(file))
+        return document_response("CopyObjectResult", [("LastModified", file.created_at), ("ETag", etag), *checksums])
 
     await exchange.send_when_done(copy())
 
 
-async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject) -> None:
+async def delete_object(exchange: S3Exchange) -> None:
     """Delete an object; it is no error if there is none, also if it should have a certain ETag."""
-    node, condition = exchange.node, condition_of(operation.conditions)
+    node, request = exchange.node, exchange.request
+    request.check_version()
+    condition = condition_of(request.conditions)
 
     def delete(connection: Connection) -> StoredFile | None:
-        deleted = delete_file(connection, get_bucket(connection, operation.bucket), operation.key, condition)
+        deleted = delete_file(connection, get_bucket(connection, request.bucket), request.key, condition)
         if deleted is not None:
             node.check(connection, [deleted.id], view)
             exchange.auditor.write(connection, REMOVE, f"{deleted.bucket}/{deleted.key}", state_of(deleted), None)
@@ -138,7 +166,7 @@ async def delete_object(exchange: S3Exchange, operation: operations.DeleteObject
     except FileConditionFailed as error:
         if not error.is_missing:
             raise
-    await exchange.send(responses.empty_response(204))
+    await exchange.send(S3Response(status=204))
 
 
 def check_size(size: int) -> None:
@@ -147,8 +175,8 @@ def check_size(size: int) -> None:
         raise S3Error(S3Code.EntityTooLarge, ProposedSize=str(size), MaxSizeAllowed=str(MAX_SIZE))
 
 
-def find_source(node: StorageNode, source: operations.CopySource) -> StoredFile:
-    """The file that is to be copied. Raises BucketNotFound, FileMissing, and PreconditionFailed."""
+def find_source(node: StorageNode, source: CopySource) -> StoredFile:
+    """The file that is to be copied. Raises BucketNotFound, FileMissing, and S3Error: PreconditionFailed."""
     file, _ = node.database.read(find_with_sources, source.bucket, source.key)
     if failure := source.conditions.failure(etag_of(file), file.created_at):
         raise S3Error(S3Code.PreconditionFailed, **failure.details)
@@ -183,16 +211,7 @@ def copy_content(
             end = piece.offset + piece.count
             for position in range(piece.offset, end, BLOCK):
                 take(os.pread(piece.fd, min(BLOCK, end - position), position))
-    return etag_of_part(digest.digest()), {name: encoded_digest(one.digest()) for name, one in sums.items()}
-
-
-async def _prepare(
-    exchange: S3Exchange, operation: operations.PutObject | operations.CopyObject
-) -> tuple[str, Condition]:
-    """The class and the condition of a write, before anything of its body is read. Raises as `find_class`."""
-    condition = condition_of(operation.conditions)
-    read = exchange.node.database.read
-    return await to_thread(read, find_class, operation.bucket, operation.storage_class), condition
+    return digest.hexdigest(), {name: encoded_digest(one.digest()) for name, one in sums.items()}
 
 
 def find_class(connection: Connection, bucket: str, storage_class: str | None) -> str:
@@ -206,26 +225,6 @@ def find_class(connection: Connection, bucket: str, storage_class: str | None) -
         if storage_class in OF_AWS:
             return of_bucket
         raise
-
-
-def _copy(
-    exchange: S3Exchange, source: StoredFile, operation: operations.CopyObject, class_name: str, condition: Condition
-) -> Steps[StoredFile]:
-    node = exchange.node
-    with Receiving.begin(node, source.size) as receiving:
-        etag, sums = copy_content(node, source, 0, source.size, receiving.write, operation.checksum_algorithm)
-        received = Received(
-            bucket=operation.bucket,
-            key=operation.key,
-            class_name=class_name,
-            etag=etag,
-            blake3=source.blake3,
-            condition=condition,
-            auditor=exchange.auditor,
-            arguments={"source": f"{source.bucket}/{source.key}"},
-            **_kept_with_copy(source, operation.object_headers, sums),
-        )
-        return (yield from receiving.finish(received))
 
 
 def _kept_with_copy(source: StoredFile, replaced: ObjectHeaders | None, computed: dict[str, str]) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def relay(exchange: S3Exchange, url: str) -> None:
         S3Error: MissingContentLength: the length of the body is not known.
         ClientGone: the client has closed the connection.
     """
-    request = exchange.request
+    request = exchange.incoming
     if HEADER in request.headers:
         raise DiskUnavailable
     if "transfer-encoding" in request.headers:
@@ -51,7 +51,7 @@ async def relay(exchange: S3Exchange, url: str) -> None:
     target = "".join(_target_of(request.target))
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in exchange.http.headers
+        for name, value in exchange.request.http.headers
         if name.decode("latin-1") not in _OF_CONNECTION
     ]
     try:
@@ -68,7 +68,7 @@ async def relay(exchange: S3Exchange, url: str) -> None:
 async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
     """Send the body; a node that refuses it answers before its end."""
     try:
-        await exchange.request.write_to(connection.send)
+        await exchange.incoming.write_to(connection.send)
     except (BrokenPipeError, ConnectionResetError):
         pass
     except NETWORK_ERRORS as error:
@@ -81,7 +81,7 @@ async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnectio
 
 
 async def _send_answer(exchange: S3Exchange, answer: http.client.HTTPResponse) -> None:
-    closes = not await drain(exchange.request)
+    closes = not await drain(exchange.incoming)
     headers: dict[str, str | int] = {
         name.lower(): value
         for name, value in answer.getheaders()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
 from peerd.domain.files import StoredFile
+from peerd.storage.s3.checksums import CHECKSUM_PREFIX, checksum_headers
 from peerd.storage.s3.conditions import ANY, Conditions
 from peerd.storage.s3.errors import S3Code, S3Error
-from peerd.storage.s3.operations import ObjectHeaders
-from peerd.storage.s3.responses import StoredObject
+from peerd.storage.s3.requests import ObjectHeaders, ObjectReading
+from peerd.storage.s3_front.exchange import S3Response
+from peerd.storage.server.ranges import http_date, range_still_holds
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import UNCONDITIONAL, Condition
 
@@ -22,10 +24,13 @@ OF_AWS: Final = frozenset({
     "STANDARD_IA",
 })  # fmt: skip
 """What AWS calls its storage classes, as configurations name them: the same, unless there is a class of this name."""
-CHECKSUM_PREFIX: Final = "x-amz-checksum-"
 PARTS: Final = "x-amz-mp-parts"
 """Kept with the headers of a file, as the checksums are: the sizes of the parts in which it was uploaded."""
-MAX_CONTENT_TYPE: Final = 255
+OWNER: Final = (("ID", "peerd"), ("DisplayName", "peerd"))
+"""All buckets belong to the cluster."""
+_DEFAULT_TYPE: Final = "binary/octet-stream"
+_OF_NOT_MODIFIED: Final = ("etag", "last-modified", "cache-control", "expires")
+"""Headers by which a cache renews what it has (RFC 9110, 15.4.5)."""
 _NO_MD5: Final = "-1"
 """A hyphen in an ETag says that it is no MD5: clients do not compare it."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -37,25 +42,79 @@ def etag_of(file: StoredFile) -> str:
     return file.etag or f"{file.blake3}{_NO_MD5}"
 
 
+def quoted_etag(etag: str) -> str:
+    """An ETag as HTTP and XML have it."""
+    return f'"{etag}"'
+
+
 def storage_class_of(class_name: str, bucket: Bucket) -> str:
     """The storage class of a file: the name of its class in capitals, if it is another one than the bucket's."""
     return STANDARD if class_name == bucket.class_name else class_name.upper()
 
 
-def stored_object(file: StoredFile, bucket: Bucket) -> StoredObject:
-    """A file as its headers show it."""
+def object_response(wanted: ObjectReading, file: StoredFile, bucket: Bucket) -> S3Response:
+    """The response to GetObject or HeadObject; ``content`` says which bytes of the object follow a GET.
+
+    Raises S3Error: PreconditionFailed, InvalidRange and InvalidPartNumber.
+    """
+    etag, storage_class = etag_of(file), storage_class_of(file.class_name, bucket)
+    headers = {
+        "accept-ranges": "bytes",
+        "content-type": _DEFAULT_TYPE,
+        "etag": quoted_etag(etag),
+        "last-modified": http_date(file.created_at),
+        **object_headers_of(file).headers,
+        **wanted.overrides,
+        **{f"x-amz-meta-{name}": value for name, value in object_headers_of(file).metadata.items()},
+    }
+    if storage_class != STANDARD:
+        headers["x-amz-storage-class"] = storage_class
+    failure = wanted.conditions.failure(etag, file.created_at)
+    if failure is not None and failure.code is not S3Code.NotModified:
+        raise failure
+    if failure is not None:
+        return S3Response(status=304, headers={name: headers[name] for name in _OF_NOT_MODIFIED if name in headers})
+    part_sizes = part_sizes_of(file.headers.get(PARTS, ""))
+    part = _wanted_range(wanted, file, part_sizes)
+    start, stop = part or (0, file.size)
+    is_partial = part is not None and start < stop
+    if is_partial:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{file.size}"
+    if wanted.part_number is not None and part_sizes:
+        headers["x-amz-mp-parts-count"] = str(len(part_sizes))
+    if part is None and wanted.wants_checksum:
+        headers |= checksum_headers(checksums_of(file))
+    headers["content-length"] = str(stop - start)
+    return S3Response(status=206 if is_partial else 200, headers=headers, content=(start, stop))
+
+
+def _wanted_range(wanted: ObjectReading, file: StoredFile, part_sizes: tuple[int, ...]) -> tuple[int, int] | None:
+    """The first byte that is asked for, and the one behind the last; None: the whole object."""
+    if wanted.part_number is not None:
+        sizes = part_sizes or (file.size,)
+        if wanted.part_number > len(sizes):
+            raise S3Error(S3Code.InvalidPartNumber, ActualPartCount=str(len(sizes)))
+        stop = sum(sizes[: wanted.part_number])
+        return stop - sizes[wanted.part_number - 1], stop
+    condition = {} if wanted.if_range is None else {"if-range": wanted.if_range}
+    if wanted.range is None or not range_still_holds(condition, {etag_of(file)}, file.created_at):
+        return None
+    return wanted.range.within(file.size)
+
+
+def object_headers_of(file: StoredFile) -> ObjectHeaders:
+    """The headers and the metadata that a client gets with a file, those that can be headers: other clients may have
+    put metadata that cannot.
+    """
     headers = {name: value for name, value in file.headers.items() if not name.startswith("x-amz-")}
     if file.content_type is not None:
         headers["content-type"] = file.content_type
-    return StoredObject(
-        size=file.size,
-        etag=etag_of(file),
-        modified=file.created_at,
-        part_sizes=part_sizes_of(file.headers.get(PARTS, "")),
-        object_headers=ObjectHeaders(headers=headers, metadata=_as_headers(file.metadata)),
-        checksums=checksums_of(file),
-        storage_class=storage_class_of(file.class_name, bucket),
-    )
+    metadata = {
+        name: value
+        for name, value in file.metadata.items()
+        if _HEADER_NAME.fullmatch(name) and not _CONTROL.search(value)
+    }
+    return ObjectHeaders(headers=headers, metadata=metadata)
 
 
 def checksums_of(file: StoredFile) -> dict[str, str]:
@@ -82,21 +141,22 @@ def part_sizes_of(text: str) -> tuple[int, ...]:
     return tuple(int(size) for count, size in runs for _ in range(int(count)))
 
 
-def kept_with(object_headers: ObjectHeaders, checksums: dict[str, str] | None = None) -> dict[str, Any]:
-    """What is kept with a file: its content type, its metadata, and its other headers, by the names of `Received`.
-
-    Raises S3Error: InvalidArgument for a content type that is too long.
-    """
+def kept_with(object_headers: ObjectHeaders, checksums: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What is kept with a file: its content type, its metadata, and its other headers, by the names of `Received`."""
     headers = dict(object_headers.headers)
     content_type = headers.pop("content-type", None)
-    if content_type is not None and len(content_type) > MAX_CONTENT_TYPE:
-        raise S3Error(S3Code.InvalidArgument, f"the content type is longer than {MAX_CONTENT_TYPE} characters")
     headers |= {f"{CHECKSUM_PREFIX}{name}": value for name, value in (checksums or {}).items()}
     return {"content_type": content_type, "metadata": dict(object_headers.metadata), "headers": headers}
 
 
 def condition_of(conditions: Conditions) -> Condition:
-    """The condition of a write. Raises S3Error: NotImplemented for If-Match with several ETags, or any."""
+    """The condition of a write: S3 takes ``If-None-Match: *``, or ``If-Match`` with one ETag. Raises S3Error."""
+    if conditions.if_none_match not in (None, (ANY,)):
+        raise S3Error(S3Code.NotImplemented, "If-None-Match must be '*' for a write")
+    if conditions.if_none_match is not None and conditions.if_match is not None:
+        raise S3Error(S3Code.InvalidRequest, "a write takes If-Match or If-None-Match, not both")
+    if conditions.if_modified_since is not None or conditions.if_unmodified_since is not None:
+        raise S3Error(S3Code.NotImplemented, "a write takes no conditions on times")
     if conditions.if_none_match is not None:
         return Condition(is_absent=True)
     if conditions.if_match is None:
@@ -112,10 +172,3 @@ def condition_on_tag(etag: str | None) -> Condition:
         return UNCONDITIONAL
     is_blake3 = len(etag) == 64 + len(_NO_MD5)
     return Condition(tag=etag.removesuffix(_NO_MD5) if is_blake3 else etag)
-
-
-def _as_headers(metadata: dict[str, str]) -> dict[str, str]:
-    """Metadata whose names and values are headers: other clients may have put text that cannot be one."""
-    return {
-        name: value for name, value in metadata.items() if _HEADER_NAME.fullmatch(name) and not _CONTROL.search(value)
-    }
