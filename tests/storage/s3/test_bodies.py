@@ -16,9 +16,8 @@ from botocore.httpchecksum import AwsChunkedWrapper, Crc32Checksum
 from hypothesis import given
 from hypothesis import strategies as st
 
-from peerd.storage.s3.bodies import BodyReader
+from peerd.storage.s3.bodies import BodyReader, ChunkedDecoder, ChunkSigning
 from peerd.storage.s3.checksums import new_checksum
-from peerd.storage.s3.chunked import ChunkedDecoder, ChunkSigning
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm

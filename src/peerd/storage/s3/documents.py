@@ -18,7 +18,8 @@ import msgspec
 
 from peerd.storage.s3.checksums import CHECKSUM_SIZES, Checksum
 from peerd.storage.s3.errors import S3Code, S3Error
-from peerd.storage.s3.names import checked_key
+from peerd.storage.s3.http_request import checked_key
+from peerd.storage.s3.requests import MAX_PART_NUMBER
 
 XmlContent = str | int | datetime | Sequence["XmlChild"] | None
 XmlChild = tuple[str, XmlContent]
@@ -37,7 +38,6 @@ _MASKED: Final = re.compile(f"{_MASK}([0-9a-f]{{4}})")
 _TO_MASK: Final = re.compile(f"[{_MASK}\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 _ENTITIES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 
-MAX_PARTS: Final = 10_000
 MAX_DELETED: Final = 1000
 """How many objects one request may delete."""
 MAX_PARTS_DOCUMENT: Final = 4 * 1024 * 1024
@@ -176,8 +176,8 @@ def completed_parts(document: bytes) -> tuple[CompletedPart, ...]:
     (CompletedPart(number=1, etag='a', checksum=None),)
     """
     parts = tuple(map(_part, _children(read_xml(document, "CompleteMultipartUpload", MAX_PARTS_DOCUMENT), {"Part"})))
-    if not 1 <= len(parts) <= MAX_PARTS:
-        raise S3Error(S3Code.MalformedXML, f"an upload has 1 to {MAX_PARTS} parts, not {len(parts)}")
+    if not 1 <= len(parts) <= MAX_PART_NUMBER:
+        raise S3Error(S3Code.MalformedXML, f"an upload has 1 to {MAX_PART_NUMBER} parts, not {len(parts)}")
     if any(later.number <= part.number for part, later in pairwise(parts)):
         raise S3Error(S3Code.InvalidPartOrder)
     return parts
@@ -216,8 +216,8 @@ def location_constraint(document: bytes) -> str | None:
 def _part(element: XmlElement) -> CompletedPart:
     _children(element, {"PartNumber", "ETag", *_CHECKSUM_ELEMENTS})
     number = (element.text_of("PartNumber") or "").strip()
-    if not (number.isascii() and number.isdigit() and len(number) <= 5 and 1 <= int(number) <= MAX_PARTS):
-        raise S3Error(S3Code.MalformedXML, f"<PartNumber> is not 1 to {MAX_PARTS}")
+    if not (number.isascii() and number.isdigit() and len(number) <= 5 and 1 <= int(number) <= MAX_PART_NUMBER):
+        raise S3Error(S3Code.MalformedXML, f"<PartNumber> is not 1 to {MAX_PART_NUMBER}")
     etag = (element.text_of("ETag") or "").strip().strip('"')
     if not etag:
         raise S3Error(S3Code.MalformedXML, "a <Part> has no <ETag>")

@@ -1,15 +1,17 @@
-"""One HTTP request as S3 sees it, and the percent encoding of its path and query."""
+"""One HTTP request as S3 sees it: parameters and headers, percent encoding, and the bucket and key that it is for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import msgspec
 
+from peerd.domain.files import BUCKET_NAME, IP_ADDRESS
 from peerd.domain.quoting import quoted
+from peerd.storage.s3.checksums import CHECKSUM_ALGORITHM, CHECKSUM_PREFIX, CHECKSUM_SIZES, CHECKSUM_TYPE
 from peerd.storage.s3.errors import S3Code, S3Error
 
 MAX_URI: Final = 16 * 1024
@@ -17,6 +19,8 @@ MAX_URI: Final = 16 * 1024
 MAX_HEADERS: Final = 32 * 1024
 """The size of all headers together, in bytes."""
 MAX_PARAMETERS: Final = 200
+MAX_KEY: Final = 1024
+"""The longest key, in bytes of UTF-8."""
 AUTHORIZATION_PARAMETERS: Final = {
     b"x-amz-algorithm", b"x-amz-credential", b"x-amz-date", b"x-amz-expires", b"x-amz-signedheaders",
     b"x-amz-signature", b"x-amz-content-sha256", b"x-amz-security-token",
@@ -25,6 +29,27 @@ AUTHORIZATION_PARAMETERS: Final = {
 
 _CHECKSUM_VALUE: Final = re.compile(rb"x-amz-checksum-(?!algorithm$|mode$|type$).*")
 _BAD_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+_HEEDED_HEADERS: Final = {
+    CHECKSUM_ALGORITHM, CHECKSUM_TYPE, "x-amz-checksum-mode",
+    "x-amz-copy-source-if-match", "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-none-match",
+    "x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-range",
+    *(f"{CHECKSUM_PREFIX}{name}" for name in CHECKSUM_SIZES),
+}  # fmt: skip
+_NOT_TO_IGNORE: Final = re.compile(
+    r"x-amz-(acl|bucket-namespace|bucket-object-lock-.*|checksum-.*|copy-source-.*|expected-.*|grant-.*|if-.*|mfa|"
+    r"object-if-.*|object-lock-.*|object-ownership|rename-source.*|server-side-encryption.*|source-expected-.*|tagging.*|"
+    r"website-.*|write-offset-.*)"
+)
+"""Headers that change what is stored, under which condition, or who may read it. Others of S3 are for what this server
+does not have, such as the payer of a request, or tell it about the client."""
+_ONLY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
+    "x-amz-acl": ("private", "bucket-owner-full-control", "bucket-owner-read"),
+    "x-amz-bucket-object-lock-enabled": ("false",),
+    "x-amz-object-ownership": ("BucketOwnerEnforced",),
+    "x-amz-tagging-directive": ("COPY",),
+}
+"""Headers that may be sent as long as they ask for what is done anyway."""
 
 
 class QueryParameter(msgspec.Struct, frozen=True, order=True):
@@ -144,3 +169,93 @@ def _parameters(query: bytes) -> Iterator[QueryParameter]:
     for piece in pieces:
         name, _, value = piece.replace(b"+", b" ").partition(b"=")
         yield QueryParameter(percent_decoded(name), percent_decoded(value))
+
+
+def check_headers(request: S3HttpRequest) -> None:
+    """Raise S3Error for a header that changes what is stored, or who may read it, and that this server does not have.
+
+    Such a header is refused, never ignored; each SDK has others of its own, which are ignored.
+    """
+    for name_bytes, value_bytes in request.headers:
+        name, value = name_bytes.decode("latin-1"), value_bytes.decode("latin-1")
+        if _NOT_TO_IGNORE.fullmatch(name) is None or name in _HEEDED_HEADERS:
+            continue
+        if value in _ONLY_VALUES.get(name, ()):
+            continue
+        if name == "x-amz-acl" or name.startswith("x-amz-grant-"):
+            raise S3Error(S3Code.AccessControlListNotSupported)
+        if name == "x-amz-server-side-encryption":
+            raise S3Error(
+                S3Code.NotImplemented,
+                f"contents are not encrypted by this server: leave {name} out, and encrypt its disks",
+                Header=name,
+            )
+        raise S3Error(
+            S3Code.NotImplemented,
+            f"the header {quoted(name)} with this value is not available on this server",
+            Header=name,
+        )
+
+
+# ---------------------------------------------------------------- buckets and keys
+
+
+def target_of(request: S3HttpRequest, base_domain: str | None) -> tuple[str, str]:
+    """The bucket and the key of a request, in path style, or in the host's name below ``base_domain``.
+
+    The key is empty for a bucket, and both are empty for the service.
+
+    Raises S3Error: InvalidBucketName, KeyTooLongError and InvalidURI.
+
+    >>> target_of(S3HttpRequest("GET", b"/films//a", b"", [(b"host", b"s3.example")]), "s3.example")
+    ('films', '/a')
+    >>> target_of(S3HttpRequest("GET", b"/a/b", b"", [(b"host", b"films.s3.example:80")]), "s3.example")
+    ('films', 'a/b')
+    """
+    if not request.path.startswith(b"/"):
+        raise S3Error(S3Code.InvalidURI, "the path does not begin with '/'")
+    bucket = _bucket_of_host(request.header("host") or "", base_domain)
+    path = request.path[1:]
+    if bucket is None:
+        name, _, path = path.partition(b"/")
+        if not name:
+            if path:
+                raise S3Error(S3Code.InvalidBucketName)
+            return "", ""
+        bucket = name.decode("latin-1")
+    check_bucket_name(bucket)
+    return bucket, checked_key(path)
+
+
+def check_bucket_name(name: str) -> None:
+    """Raise S3Error: InvalidBucketName for a name that no bucket can have.
+
+    >>> check_bucket_name("films.2026")
+    """
+    if BUCKET_NAME.fullmatch(name) is None or IP_ADDRESS.fullmatch(name):
+        raise S3Error(S3Code.InvalidBucketName, BucketName=name[:128])
+
+
+def checked_key(key: bytes) -> str:
+    """The key as text. Raises S3Error: KeyTooLongError, and as `checked_text`."""
+    if len(key) > MAX_KEY:
+        raise S3Error(S3Code.KeyTooLongError, Size=str(len(key)), MaxSizeAllowed=str(MAX_KEY))
+    return checked_text(key)
+
+
+def checked_text(text: bytes) -> str:
+    """A prefix or the like as text. Raises S3Error: InvalidURI if it is not UTF-8, InvalidArgument if it has U+0000."""
+    if b"\0" in text:  # no database stores it everywhere, and no XML can hold it
+        raise S3Error(S3Code.InvalidArgument, "keys and prefixes must not contain U+0000")
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise S3Error(S3Code.InvalidURI, "the text is not UTF-8") from error
+
+
+def _bucket_of_host(host: str, base_domain: str | None) -> str | None:
+    if base_domain is None:
+        return None
+    name = re.sub(r":\d*$", "", host.lower())
+    suffix = f".{base_domain.lower()}"
+    return name.removesuffix(suffix) if name.endswith(suffix) else None

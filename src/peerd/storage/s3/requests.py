@@ -1,8 +1,4 @@
-"""A request of S3: the bucket and the object that it is for, and its parameters and headers as values.
-
-A header that changes what is stored, or who may read it, is refused with NotImplemented, never ignored; each SDK has
-others of its own, which are ignored.
-"""
+"""A request of S3: the bucket and the object that it is for, and its parameters and headers as values."""
 
 from __future__ import annotations
 
@@ -26,11 +22,15 @@ from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import (
     AUTHORIZATION_PARAMETERS,
     S3HttpRequest,
+    check_bucket_name,
+    check_headers,
+    checked_key,
+    checked_text,
     percent_decoded,
     percent_encoded,
+    target_of,
     with_headers_of_query,
 )
-from peerd.storage.s3.names import check_bucket_name, checked_key, checked_text, target_of
 
 COPY_SOURCE: Final = "x-amz-copy-source"
 MAX_METADATA: Final = 2048
@@ -53,30 +53,9 @@ _ONLY_TYPES: Final = {"crc64nvme": "FULL_OBJECT", "sha1": "COMPOSITE", "sha256":
 
 _AWS_CHUNKED: Final = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)", re.IGNORECASE)
 _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_TOKEN: Final = re.compile(r"[A-Z0-9_]{1,64}")
+_STORAGE_CLASS: Final = re.compile(r"[A-Z0-9_]{1,64}")
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _METADATA_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
-
-_HEEDED_HEADERS: Final = {
-    CHECKSUM_ALGORITHM, CHECKSUM_TYPE, "x-amz-checksum-mode",
-    "x-amz-copy-source-if-match", "x-amz-copy-source-if-modified-since", "x-amz-copy-source-if-none-match",
-    "x-amz-copy-source-if-unmodified-since", "x-amz-copy-source-range",
-    *(f"{CHECKSUM_PREFIX}{name}" for name in CHECKSUM_SIZES),
-}  # fmt: skip
-_NOT_TO_IGNORE: Final = re.compile(
-    r"x-amz-(acl|bucket-namespace|bucket-object-lock-.*|checksum-.*|copy-source-.*|expected-.*|grant-.*|if-.*|mfa|"
-    r"object-if-.*|object-lock-.*|object-ownership|rename-source.*|server-side-encryption.*|source-expected-.*|tagging.*|"
-    r"website-.*|write-offset-.*)"
-)
-"""Headers that change what is stored, under which condition, or who may read it. Others of S3 are for what this server
-does not have, such as the payer of a request, or tell it about the client."""
-_ONLY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    "x-amz-acl": ("private", "bucket-owner-full-control", "bucket-owner-read"),
-    "x-amz-bucket-object-lock-enabled": ("false",),
-    "x-amz-object-ownership": ("BucketOwnerEnforced",),
-    "x-amz-tagging-directive": ("COPY",),
-}
-"""Headers that may be sent as long as they ask for what is done anyway."""
 
 
 class ObjectHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +129,7 @@ class S3Request:
         self.http = http
         self._http = with_headers_of_query(http)
         self.bucket, self.key = target_of(self._http, base_domain)
-        _check_headers(self._http)
+        check_headers(self._http)
 
     @property
     def level(self) -> str:
@@ -270,7 +249,7 @@ class S3Request:
     def storage_class(self) -> str | None:
         """The storage class of the object; None if the bucket says it."""
         value = self._http.header("x-amz-storage-class")
-        if value is not None and _TOKEN.fullmatch(value) is None:
+        if value is not None and _STORAGE_CLASS.fullmatch(value) is None:
             raise S3Error(S3Code.InvalidStorageClass)
         return value
 
@@ -365,28 +344,6 @@ class S3Request:
         if only is not None and kind not in (None, only):
             raise S3Error(S3Code.InvalidRequest, f"the checksum {algorithm.upper()} of an upload is {only}")
         return ChecksumKind(algorithm, is_of_parts=(only or kind or "COMPOSITE") == "COMPOSITE")
-
-
-def _check_headers(request: S3HttpRequest) -> None:
-    for name_bytes, value_bytes in request.headers:
-        name, value = name_bytes.decode("latin-1"), value_bytes.decode("latin-1")
-        if _NOT_TO_IGNORE.fullmatch(name) is None or name in _HEEDED_HEADERS:
-            continue
-        if value in _ONLY_VALUES.get(name, ()):
-            continue
-        if name == "x-amz-acl" or name.startswith("x-amz-grant-"):
-            raise S3Error(S3Code.AccessControlListNotSupported)
-        if name == "x-amz-server-side-encryption":
-            raise S3Error(
-                S3Code.NotImplemented,
-                f"contents are not encrypted by this server: leave {name} out, and encrypt its disks",
-                Header=name,
-            )
-        raise S3Error(
-            S3Code.NotImplemented,
-            f"the header {quoted(name)} with this value is not available on this server",
-            Header=name,
-        )
 
 
 def _writable(name: str, value: str) -> str:

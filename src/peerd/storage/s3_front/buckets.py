@@ -108,7 +108,7 @@ async def get_versioning(exchange: S3Exchange) -> None:
 async def list_objects(exchange: S3Exchange) -> None:
     """Send a page of the files of a bucket. The next marker is sent also without a delimiter, which clients may use."""
     listing, marker = exchange.request.listing("max-keys"), exchange.request.text("marker")
-    bucket, page = await _find_page(exchange, listing, marker)
+    bucket, page = await to_thread(_find_page, exchange, listing, marker)
     content = [
         *listing_elements(listing, bucket, page),
         ("Marker", listing.encoded(marker)),
@@ -126,7 +126,7 @@ async def list_objects_v2(exchange: S3Exchange) -> None:
     listing, start_after = request.listing("max-keys"), request.text("start-after")
     token = request.text("continuation-token") if "continuation-token" in request.parameter_names else None
     owner = OWNER if request.text("fetch-owner") == "true" else None
-    bucket, page = await _find_page(exchange, listing, start_after if token is None else after_token(token))
+    bucket, page = await to_thread(_find_page, exchange, listing, start_after if token is None else after_token(token))
     content = [
         *listing_elements(listing, bucket, page),
         ("KeyCount", len(page.files) + len(page.prefixes)),
@@ -143,7 +143,7 @@ async def list_versions(exchange: S3Exchange) -> None:
     request = exchange.request
     listing, marker = request.listing("max-keys"), request.text("key-marker")
     version_marker = request.text("version-id-marker") or None
-    bucket, page = await _find_page(exchange, listing, marker)
+    bucket, page = await to_thread(_find_page, exchange, listing, marker)
     only = ("VersionId", NULL_VERSION), ("IsLatest", True)
     content = [
         *listing_elements(listing, bucket, page),
@@ -213,7 +213,7 @@ async def _find(exchange: S3Exchange) -> Bucket:
 # ---------------------------------------------------------------- pages of a list
 
 
-async def _find_page(exchange: S3Exchange, listing: Listing, after: str) -> tuple[Bucket, FileList]:
+def _find_page(exchange: S3Exchange, listing: Listing, after: str) -> tuple[Bucket, FileList]:
     """The bucket, and the files of it that follow a key."""
 
     def read(connection: Connection) -> tuple[Bucket, FileList]:
@@ -229,7 +229,7 @@ async def _find_page(exchange: S3Exchange, listing: Listing, after: str) -> tupl
             limit=listing.limit,
         )
 
-    return await to_thread(exchange.node.database.read, read)
+    return exchange.node.database.read(read)
 
 
 def listing_elements(listing: Listing, bucket: Bucket, page: FileList) -> list[XmlChild]:

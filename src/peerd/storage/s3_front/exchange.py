@@ -65,7 +65,7 @@ class S3Response(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     content: tuple[int, int] | None = None
-    """The first byte of the object that follows, and the one behind the last; None if none follow."""
+    """The first byte of the object that a GET is answered with, and the one behind the last; None if there are none."""
 
 
 def document_response(

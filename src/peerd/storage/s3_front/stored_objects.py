@@ -53,23 +53,12 @@ def storage_class_of(class_name: str, bucket: Bucket) -> str:
 
 
 def object_response(wanted: ObjectReading, file: StoredFile, bucket: Bucket) -> S3Response:
-    """The response to GetObject or HeadObject; ``content`` says which bytes of the object follow a GET.
+    """The response to GetObject or HeadObject.
 
     Raises S3Error: PreconditionFailed, InvalidRange and InvalidPartNumber.
     """
-    etag, storage_class = etag_of(file), storage_class_of(file.class_name, bucket)
-    headers = {
-        "accept-ranges": "bytes",
-        "content-type": _DEFAULT_TYPE,
-        "etag": quoted_etag(etag),
-        "last-modified": http_date(file.created_at),
-        **object_headers_of(file).headers,
-        **wanted.overrides,
-        **{f"x-amz-meta-{name}": value for name, value in object_headers_of(file).metadata.items()},
-    }
-    if storage_class != STANDARD:
-        headers["x-amz-storage-class"] = storage_class
-    failure = wanted.conditions.failure(etag, file.created_at)
+    headers = _headers(wanted, file, bucket)
+    failure = wanted.conditions.failure(etag_of(file), file.created_at)
     if failure is not None and failure.code is not S3Code.NotModified:
         raise failure
     if failure is not None:
@@ -86,6 +75,23 @@ def object_response(wanted: ObjectReading, file: StoredFile, bucket: Bucket) -> 
         headers |= checksum_headers(checksums_of(file))
     headers["content-length"] = str(stop - start)
     return S3Response(status=206 if is_partial else 200, headers=headers, content=(start, stop))
+
+
+def _headers(wanted: ObjectReading, file: StoredFile, bucket: Bucket) -> dict[str, str]:
+    """The headers that do not depend on which bytes follow."""
+    kept, storage_class = object_headers_of(file), storage_class_of(file.class_name, bucket)
+    headers = {
+        "accept-ranges": "bytes",
+        "content-type": _DEFAULT_TYPE,
+        "etag": quoted_etag(etag_of(file)),
+        "last-modified": http_date(file.created_at),
+        **kept.headers,
+        **wanted.overrides,
+        **{f"x-amz-meta-{name}": value for name, value in kept.metadata.items()},
+    }
+    if storage_class != STANDARD:
+        headers["x-amz-storage-class"] = storage_class
+    return headers
 
 
 def _wanted_range(wanted: ObjectReading, file: StoredFile, part_sizes: tuple[int, ...]) -> tuple[int, int] | None:

@@ -24,6 +24,7 @@ from peerd.storage.s3.checksums import (
 )
 from peerd.storage.s3.documents import XmlChild
 from peerd.storage.s3.errors import S3Code, S3Error
+from peerd.storage.s3.requests import Listing
 from peerd.storage.s3_front.buckets import prefix_elements
 from peerd.storage.s3_front.exchange import S3Exchange, S3Response, document_response
 from peerd.storage.s3_front.objects import check_size, copy_content, find_class, find_source
@@ -172,38 +173,13 @@ def _part_element(part: UploadedPart) -> XmlChild:
 async def send_uploads(exchange: S3Exchange) -> None:
     """Send a page of the uploads of a bucket that have not ended."""
     request = exchange.request
-    listing = request.listing("max-uploads")
-    key_marker, upload_marker = request.text("key-marker"), request.text("upload-id-marker")
-
-    def read(connection: Connection) -> tuple[Bucket, UploadList]:
-        bucket = get_bucket(connection, request.bucket)
-        return bucket, list_uploads(
-            connection,
-            bucket,
-            prefix=listing.prefix,
-            after=(key_marker, upload_marker or None),
-            delimiter=listing.delimiter,
-            limit=listing.limit,
-        )
-
-    bucket, page = await to_thread(exchange.node.database.read, read)
+    listing, marker = request.listing("max-uploads"), (request.text("key-marker"), request.text("upload-id-marker"))
+    bucket, page = await to_thread(_find_page, exchange, listing, marker)
     next_key, next_upload = page.next_after or (None, None)
-
-    def element(upload: Upload) -> XmlChild:
-        return "Upload", [
-            ("Key", listing.encoded(upload.key)),
-            ("UploadId", upload.id),
-            ("Initiator", OWNER),
-            ("Owner", OWNER),
-            ("StorageClass", storage_class_of(upload.class_name, bucket)),
-            ("Initiated", upload.created_at),
-            *_kind_elements(upload),
-        ]
-
     content: list[XmlChild] = [
         ("Bucket", bucket.name),
-        ("KeyMarker", listing.encoded(key_marker)),
-        ("UploadIdMarker", upload_marker),
+        ("KeyMarker", listing.encoded(marker[0])),
+        ("UploadIdMarker", marker[1]),
         ("NextKeyMarker", listing.encoded(next_key)),
         ("NextUploadIdMarker", next_upload),
         ("Prefix", listing.encoded(listing.prefix)),
@@ -211,10 +187,40 @@ async def send_uploads(exchange: S3Exchange) -> None:
         ("EncodingType", listing.encoding),
         ("MaxUploads", listing.limit),
         ("IsTruncated", page.next_after is not None),
-        *map(element, page.uploads),
+        *(_upload_element(listing, bucket, upload) for upload in page.uploads),
         *prefix_elements(listing, page.prefixes),
     ]
     await exchange.send(document_response("ListMultipartUploadsResult", content))
+
+
+def _find_page(exchange: S3Exchange, listing: Listing, after: tuple[str, str]) -> tuple[Bucket, UploadList]:
+    """The bucket, and the uploads of it that follow a key and an upload of it."""
+    key, upload_id = after
+
+    def read(connection: Connection) -> tuple[Bucket, UploadList]:
+        bucket = get_bucket(connection, exchange.request.bucket)
+        return bucket, list_uploads(
+            connection,
+            bucket,
+            prefix=listing.prefix,
+            after=(key, upload_id or None),
+            delimiter=listing.delimiter,
+            limit=listing.limit,
+        )
+
+    return exchange.node.database.read(read)
+
+
+def _upload_element(listing: Listing, bucket: Bucket, upload: Upload) -> XmlChild:
+    return "Upload", [
+        ("Key", listing.encoded(upload.key)),
+        ("UploadId", upload.id),
+        ("Initiator", OWNER),
+        ("Owner", OWNER),
+        ("StorageClass", storage_class_of(upload.class_name, bucket)),
+        ("Initiated", upload.created_at),
+        *_kind_elements(upload),
+    ]
 
 
 def find_upload_of(exchange: S3Exchange) -> Upload:
