@@ -191,6 +191,8 @@ def test_a_download_is_an_attachment_also_when_one_copy_is_damaged(client: Clien
         assert got.headers["content-disposition"] == "attachment; filename*=UTF-8''%3Cb%3E.mov"
         assert got.headers["content-type"] == "application/octet-stream"
         assert "sandbox" in got.headers["content-security-policy"]
+        rest = http.get(download, headers={"range": "bytes=2999990-", "if-range": got.headers["etag"]})
+        assert (rest.status_code, rest.content) == (206, content[-10:]), "a browser resumes it"
         copies = [node.content_path(client.files.stat("films/ünter/<b>.mov").file.id) for node in nodes]
         with copies[0].open("r+b") as damaged:
             damaged.seek(1_000_000)

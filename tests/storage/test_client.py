@@ -28,8 +28,8 @@ from peerd.domain.file_errors import (
     QuotaExceeded,
 )
 from peerd.storage.client import FilesTransfer
+from peerd.storage.file_headers import PutOptions
 from peerd.storage.put_body import Body
-from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer import node_http
 from peerd.storage.transfer.errors import NoSourceLeft
 from peerd.store.schema.tables import disks

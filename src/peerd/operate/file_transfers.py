@@ -15,7 +15,7 @@ from peerd.operate.file_admission import FileAdmission
 from peerd.operate.file_names import parse_file_path
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
 from peerd.operate.operations import OperationGroup
-from peerd.storage.put_options import PutOptions
+from peerd.storage.file_headers import PutOptions
 
 if TYPE_CHECKING:
     from io import BufferedReader

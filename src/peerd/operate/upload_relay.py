@@ -17,7 +17,7 @@ from peerd.domain.files import StoredFile
 from peerd.operate.file_admission import FileAdmission
 from peerd.operate.file_names import parse_file_path
 from peerd.operate.operations import BlockingMode, Query
-from peerd.storage.put_options import PutOptions
+from peerd.storage.file_headers import PutOptions
 from peerd.store.files.uploads import find_completed_version, get_resumable
 
 if TYPE_CHECKING:

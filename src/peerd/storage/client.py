@@ -34,11 +34,11 @@ from peerd.domain.files import StoredFile
 from peerd.doorbell.datagram import ClusterClock
 from peerd.storage.auditing import REMOVE, FileAuditor, actor_query, state_of
 from peerd.storage.failed_nodes import FailedNodes
+from peerd.storage.file_headers import PutOptions, put_headers
 from peerd.storage.file_reader import FileReader, save
 from peerd.storage.node_requests import check_put, json_of, readable_urls, target_of, writable_urls
 from peerd.storage.progress import Progress
-from peerd.storage.put_body import Body, opened_body, put_headers
-from peerd.storage.put_options import PutOptions
+from peerd.storage.put_body import Body, opened_body
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.transfer.node_signature import NodeSigner
@@ -207,7 +207,7 @@ class FilesTransfer(ContentTransfer):
 
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
         self._database.read(check_put, bucket, key, options, body.size)
-        headers = put_headers(options, body)
+        headers = put_headers(body.announced_in(options))
         problems: list[str] = []
         for url in self._failed.last(self._database.read(writable_urls, body.size or 0)):
             if not body.rewind():

@@ -12,8 +12,8 @@ from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import FileConditionFailed
 from peerd.domain.files import DiskState, check_key
+from peerd.storage.file_headers import PutOptions
 from peerd.storage.placement.brake import ONLINE_WITHIN
-from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.node_http import read_body
 from peerd.store.files.buckets import check_quota, get_bucket_and_class
 from peerd.store.files.copies import find_sources

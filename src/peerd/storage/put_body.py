@@ -1,27 +1,22 @@
-"""The body of a put, a block at a time, and the headers that say what is stored with it."""
+"""The body of a put, a block at a time."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final, Self, cast
-from urllib.parse import quote
 
+import msgspec
 from blake3 import blake3
 
-from peerd.domain.file_errors import ContentDiffers, InvalidFile
-from peerd.domain.quoting import quoted
+from peerd.domain.file_errors import ContentDiffers
+from peerd.storage.file_headers import PutOptions
 from peerd.storage.progress import Progress
-from peerd.storage.put_options import PutOptions
 
 BLOCK: Final = 1024 * 1024
-METADATA: Final = "x-peerd-meta-"
-METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
-MAX_CONTENT_TYPE: Final = 255
 
 
 class Body:
@@ -65,6 +60,10 @@ class Body:
             raise ContentDiffers(str(getattr(opened, "name", "the source")), problem)
         return cls(opened, size, digest, is_repeatable=True)
 
+    def announced_in(self, options: PutOptions) -> PutOptions:
+        """What is stored with the body, with its size and its BLAKE3 as far as they are known."""
+        return msgspec.structs.replace(options, size=self.size, blake3=self.announced)
+
     @property
     def blake3(self) -> str:
         """Of the bytes that were sent."""
@@ -104,33 +103,3 @@ def opened_body(source: str | os.PathLike[str] | IO[bytes], options: PutOptions)
             yield Body.of_file(opened, options)
     else:
         yield Body(source, options.size, options.blake3)
-
-
-def put_headers(options: PutOptions, body: Body) -> dict[str, str]:
-    """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
-    check_headers(options)
-    headers = {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in options.metadata.items()}
-    optional = {
-        "content-type": options.content_type,
-        "x-peerd-class": options.class_name,
-        "x-peerd-expires-in": None if options.expires_in is None else f"{options.expires_in:f}s",
-        "x-peerd-blake3": body.announced,
-        "if-none-match": "*" if options.only_new else None,
-        "content-length": None if body.size is None else str(body.size),
-    }
-    return headers | {name: value for name, value in optional.items() if value is not None}
-
-
-def check_headers(options: PutOptions) -> None:
-    """Refuse options that no header can have. Raises InvalidFile."""
-    name = options.class_name
-    if name is not None and not (name.isascii() and name.isprintable()):
-        raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")
-    kind = options.content_type
-    if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
-        raise InvalidFile(
-            "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
-        )
-    for name in options.metadata:
-        if not METADATA_NAME.fullmatch(name):
-            raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")

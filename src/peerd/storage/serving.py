@@ -25,9 +25,12 @@ from peerd.storage.node import StorageNode, digest_in_catalogue
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, SourceHasOther
 from peerd.storage.transfer.pull import check_status
 from peerd.store.files.copies import Source, copies_bad, find_contents, find_sources
+from peerd.store.files.listing import find_with_sources
 
 MAX_TRIES: Final = 8
 """Of other nodes, for one chunk."""
+FoundContent = tuple[Digest, list[Source]]
+"""The digest of a content, and where it has copies."""
 
 
 class FileReading:
@@ -184,7 +187,20 @@ class FileReading:
         return data
 
 
-def find_content(connection: Connection, file: StoredFile) -> tuple[Digest, list[Source]]:
+def find_to_serve(
+    connection: Connection, bucket: str, key: str, *, is_head: bool
+) -> tuple[StoredFile, FoundContent | None]:
+    """A file, and what its content is read with, unless only its headers are asked for.
+
+    Raises:
+        BucketNotFound, FileMissing: there is no such bucket, or file.
+        NoSourceLeft: the version was deleted in this moment.
+    """
+    file, sources = find_with_sources(connection, bucket, key)
+    return file, None if is_head else (find_digest(connection, file), sources)
+
+
+def find_content(connection: Connection, file: StoredFile) -> FoundContent:
     """The digest of the content of a version, and where it has copies.
 
     Raises:

@@ -22,11 +22,11 @@ from peerd.operate.remote.errors import UnexpectedAnswer
 from peerd.operate.remote.file_server import PAUSES, RETRIED, FileServer
 from peerd.operate.remote.server_uploads import ServerUploads
 from peerd.storage.client import ContentTransfer
+from peerd.storage.file_headers import PutOptions, put_headers
 from peerd.storage.file_reader import FileReader
 from peerd.storage.node_requests import target_of
 from peerd.storage.progress import Progress
-from peerd.storage.put_body import Body, put_headers
-from peerd.storage.put_options import PutOptions
+from peerd.storage.put_body import Body
 from peerd.storage.transfer.errors import SourceFailed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ServerTransfer(ContentTransfer):
 
     def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
         check_key(key)
-        headers = put_headers(options, body)
+        headers = put_headers(body.announced_in(options))
         problem, tries = "", 0
         for pause in (0.0, *PAUSES):
             if not body.rewind():

@@ -7,7 +7,6 @@ the one of a node that does not answer the server.
 from __future__ import annotations
 
 import contextlib
-import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -23,8 +22,7 @@ from peerd.domain.file_errors import ContentDiffers, NoNodeTakes, UploadGone
 from peerd.domain.files import StoredFile, check_key
 from peerd.operate.remote.errors import ServerNotReady, ServerRefused, ServerUnreachable, UnexpectedAnswer
 from peerd.operate.remote.file_server import PAUSES, RETRIED, FileServer
-from peerd.storage.put_body import Body, check_headers, put_headers
-from peerd.storage.put_options import PutOptions
+from peerd.storage.file_headers import PutOptions, put_headers
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.upload_bounds import DIGEST
 from peerd.storage.uploading.outcomes import BytesDiffer
@@ -73,7 +71,7 @@ class ServerUploads:
 
     def check(self, size: int | None) -> None:
         check_key(self._key)
-        check_headers(self.options)
+        self.options.check()
 
     def of_key(self) -> list[FoundUpload]:
         def list_uploads() -> list[FoundUpload]:
@@ -85,7 +83,7 @@ class ServerUploads:
     def begin(self, size: int | None, source: str | None, instead_of: OpenUpload | None = None) -> OpenUpload:
         more = {"size": size, "source": source, "instead_of": None if instead_of is None else instead_of.id}
         query = urlencode({name: value for name, value in more.items() if value is not None})
-        headers = put_headers(self.options, Body(io.BytesIO()))
+        headers = put_headers(msgspec.structs.replace(self.options, size=None, blake3=None))
         begun = _repeated(lambda: self._ask("POST", f"{self._of_key}?{query}", ShownUpload, headers))
         return OpenUpload(begun.id, begun.received)
 

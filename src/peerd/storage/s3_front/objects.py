@@ -14,7 +14,6 @@ from peerd.domain.file_errors import FileClassNotFound, FileConditionFailed
 from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.awaiting import Steps
-from peerd.storage.disk.digest import Digest
 from peerd.storage.disk.open_disk import LocalRange
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
@@ -39,10 +38,9 @@ from peerd.storage.s3_front.stored_objects import (
     quoted_etag,
 )
 from peerd.storage.server.sending import send_pieces
-from peerd.storage.serving import FileReading, find_digest
+from peerd.storage.serving import FileReading, FoundContent, find_to_serve
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class
-from peerd.store.files.copies import Source
 from peerd.store.files.listing import find_with_sources
 from peerd.store.files.versions import delete_file
 
@@ -103,10 +101,9 @@ def _answer_to_get(
     """What a GET is answered with, and the file that is read for its body, in one visit to the database."""
     node, request = exchange.node, exchange.request
 
-    def find(connection: Connection) -> tuple[Bucket, StoredFile, tuple[Digest, list[Source]] | None]:
-        file, sources = find_with_sources(connection, request.bucket, request.key)
-        bucket = get_bucket(connection, request.bucket)
-        return bucket, file, None if is_head else (find_digest(connection, file), sources)
+    def find(connection: Connection) -> tuple[Bucket, StoredFile, FoundContent | None]:
+        found = find_to_serve(connection, request.bucket, request.key, is_head=is_head)
+        return get_bucket(connection, request.bucket), *found
 
     bucket, file, content = node.database.read(find)
     answer = object_response(wanted, file, bucket)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -157,7 +157,7 @@ class Response:
         await self.begin(status, more)
         await self.bytes(body, is_last=True)
 
-    async def empty(self, status: int, headers: Iterable[tuple[str, str | int]] = ()) -> None:
+    async def empty(self, status: int, headers: Mapping[str, str | int] | None = None) -> None:
         """Send a response without a body."""
-        await self.begin(status, {**dict(headers), **({} if status in {204, 304} else {"content-length": 0})})
+        await self.begin(status, {**(headers or {}), **({} if status in {204, 304} else {"content-length": 0})})
         await self.end()

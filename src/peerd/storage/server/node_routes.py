@@ -7,14 +7,14 @@ from typing import Final
 
 import msgspec
 
-from peerd.storage.awaiting import Run, threads_of
+from peerd.storage.awaiting import threads_of
 from peerd.storage.disk.content_id import ContentId, parse_content_id
 from peerd.storage.disk.errors import ContentMissing, RemoteDiskError
 from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.server.http_io import Request, Response
-from peerd.storage.server.ranges import ContentRange, RangeNotSatisfiable, parse_range
+from peerd.storage.server.ranges import answer_with_range
 from peerd.storage.server.sending import send_pieces
 from peerd.storage.transfer.frames import MAX_CONTENTS, MAX_SIZE, encode_head
 
@@ -38,7 +38,12 @@ async def send_content(node: StorageNode, text: str, request: Request, response:
         await response.json({"error": f"node {node.name} has no content {content}"}, 404)
         return
     with opened:
-        await _send_range(opened, request, response, run)
+        answer = answer_with_range(request.headers.get("range"), opened.size)
+        if answer.part is None:
+            await response.json({"error": "the range is behind the end"}, answer.status, answer.headers)
+            return
+        headers = {"content-type": "application/octet-stream", **answer.headers}
+        await send_pieces(opened.pieces(*answer.part), answer.status, headers, response, run=run)
 
 
 async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
@@ -73,21 +78,6 @@ def _open(node: StorageNode, content: ContentId) -> OpenContent | None:
         with contextlib.suppress(ContentMissing):
             return disk.opened.open(content)
     return None
-
-
-async def _send_range(opened: OpenContent, request: Request, response: Response, run: Run) -> None:
-    size = opened.size
-    try:
-        part = parse_range(request.headers.get("range"), size)
-    except RangeNotSatisfiable:
-        await response.json({"error": "the range is behind the end"}, 416, {"content-range": f"bytes */{size}"})
-        return
-    start, stop = part or ContentRange(0, size)
-    headers: dict[str, str | int] = {"content-type": "application/octet-stream", "content-length": stop - start}
-    if part is not None:
-        headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
-    status = 206 if part is not None else 200
-    await send_pieces(opened.pieces(start, stop), status, headers, response, run=run)
 
 
 class _SmallContents:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import to_thread
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from typing import Final
 
@@ -20,7 +20,7 @@ not hold them, but the system should have them in its memory still when they are
 async def send_pieces(
     pieces: Iterator[Piece],
     status: int,
-    headers: dict[str, str | int],
+    headers: Mapping[str, str | int],
     response: Response,
     first: Sequence[Piece] | None = None,
     run: Run = to_thread,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+import msgspec
 from sqlalchemy.engine import Connection
 
 from peerd.domain.access import Actor
@@ -24,9 +24,8 @@ from peerd.domain.file_errors import (
 from peerd.domain.files import DiskState, StoredFile
 from peerd.storage.auditing import actor_query
 from peerd.storage.failed_nodes import FailedNodes
+from peerd.storage.file_headers import PutOptions, put_headers
 from peerd.storage.node_requests import check_put, json_of, target_of, writable_urls
-from peerd.storage.put_body import Body, put_headers
-from peerd.storage.put_options import PutOptions
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp
 from peerd.storage.upload_bounds import DIGEST
@@ -110,7 +109,7 @@ class NodeUploads:
         more = {"size": size, "source": source}
         query = urlencode({name: value for name, value in more.items() if value is not None})
         target = f"{target_of(bucket, key).replace('/files/', '/uploads/', 1)}?{actor_query(self._actor)}&{query}"
-        headers = put_headers(self.options, Body(io.BytesIO()))
+        headers = put_headers(msgspec.structs.replace(self.options, size=None, blake3=None))
         avoided = None if instead_of is None else self._database.read(_url_of_disk, self._disks[instead_of.id])
         problems: list[str] = []
         for url in self._failed.last(self._database.read(writable_urls, size or 0)):

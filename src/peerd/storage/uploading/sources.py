@@ -15,9 +15,9 @@ from typing import IO, Any, Final, cast
 from blake3 import blake3
 
 from peerd.domain.files import StoredFile
+from peerd.storage.file_headers import PutOptions
 from peerd.storage.progress import Progress
 from peerd.storage.put_body import BLOCK
-from peerd.storage.put_options import PutOptions
 from peerd.storage.uploading.outcomes import UploadSourceChanged
 
 MIB: Final = 1024**2

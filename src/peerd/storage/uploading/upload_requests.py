@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from peerd.domain.files import StoredFile
-from peerd.storage.put_options import PutOptions
+from peerd.storage.file_headers import PutOptions
 
 
 @dataclass(frozen=True, slots=True)

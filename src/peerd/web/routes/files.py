@@ -6,41 +6,25 @@ reaches this address alone. The operations of `client.files` check its rights an
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
-from io import BufferedReader
-from typing import IO, Any, Final, cast
-from urllib.parse import quote
+from typing import IO, Final, cast
 
 import msgspec
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
 
 from peerd.domain.files import StoredFile
 from peerd.operate.client import AioClient
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
-from peerd.storage.server.ranges import (
-    ContentRange,
-    RangeNotSatisfiable,
-    failed_condition,
-    http_date,
-    parse_range,
-    range_still_holds,
-)
 from peerd.web.body_relay import relay_body
 from peerd.web.dependencies import AioClientDependency
+from peerd.web.downloads import content_response, in_reader
 from peerd.web.file_uploads import UploadSource
-from peerd.web.problems import documented, problem_response
-from peerd.web.put_requests import BINARY, METADATA, BucketName, FileKey, file_as_json, options_of, path_of
+from peerd.web.problems import documented
+from peerd.web.put_requests import BINARY, BucketName, FileKey, file_as_json, options_of, path_of
 
 router = APIRouter(prefix="/files", tags=["files"])
-BLOCK: Final = 1024 * 1024
-READERS: Final = 16
-"""Threads that read blocks for downloads."""
 GET_ERRORS: Final = documented(
     HTTPStatus.NOT_FOUND,
     HTTPStatus.CONFLICT,
@@ -57,7 +41,6 @@ PUT_ERRORS: Final = documented(
     HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_IMPLEMENTED
 )
 DELETE_ERRORS: Final = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-_readers: Final = ThreadPoolExecutor(READERS, thread_name_prefix="peerd-download")
 
 
 @router.put(
@@ -101,58 +84,8 @@ async def delete(request: Request, bucket: BucketName, key: FileKey, client: Aio
 
 
 async def _answer(request: Request, path: str, client: AioClient) -> Response:
-    reader: BufferedReader = await _in_thread(partial(_files_of(client).open, path))
-    is_handed_over = False
-    try:
-        file: StoredFile = reader.raw.file  # type: ignore[attr-defined]  # it is a FileReader
-        headers, tags = _headers_of(file), {tag for tag in (file.etag, file.blake3) if tag is not None}
-        status = failed_condition(request.headers, tags, file.created_at)
-        if status == HTTPStatus.NOT_MODIFIED:
-            return Response(None, status, {"etag": headers["etag"]})
-        if status is not None:
-            return problem_response(HTTPStatus(status), "ConditionFailed", "the file is another version")
-        wanted = request.headers.get("range") if range_still_holds(request.headers, tags, file.created_at) else None
-        try:
-            part = parse_range(wanted, file.size)
-        except RangeNotSatisfiable:
-            problem = f"the file has {file.size} bytes"
-            of_all = {"content-range": f"bytes */{file.size}"}
-            status = HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE
-            return problem_response(status, "RangeNotSatisfiable", problem, headers=of_all)
-        start, stop = part or ContentRange(0, file.size)
-        if part is not None:
-            headers["content-range"] = f"bytes {start}-{stop - 1}/{file.size}"
-        headers["content-length"] = str(stop - start)
-        status = HTTPStatus.OK if part is None else HTTPStatus.PARTIAL_CONTENT
-        if request.method == "HEAD":
-            return Response(None, status, headers)
-        first = await _in_thread(partial(_read_first, reader, start, min(BLOCK, stop - start)))
-        is_handed_over = True
-        return StreamingResponse(_blocks(reader, first, stop - start), status, headers)
-    finally:
-        if not is_handed_over:
-            await _in_thread(reader.close)
-
-
-async def _blocks(reader: BufferedReader, first: bytes, count: int) -> AsyncIterator[bytes]:
-    """So many bytes. What is not verified ends the response before its end."""
-    try:
-        data, left = first, count
-        while data:
-            yield data
-            left -= len(data)
-            data = await _in_thread(partial(reader.read, min(BLOCK, left)))
-    finally:
-        await asyncio.shield(_in_thread(reader.close))
-
-
-def _read_first(reader: BufferedReader, start: int, count: int) -> bytes:
-    reader.seek(start)
-    return reader.read(count)
-
-
-def _in_thread(function: Any) -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().run_in_executor(_readers, function)
+    reader = await in_reader(partial(_files_of(client).open, path))
+    return await content_response(request, reader, {"content-disposition": "attachment"})
 
 
 def _files_of(client: AioClient) -> FileOperations[BlockingMode]:
@@ -167,18 +100,3 @@ def _stored(stored: StoredFile) -> Response:
         {"etag": f'"{stored.blake3}"'},
         "application/json",
     )
-
-
-def _headers_of(file: StoredFile) -> dict[str, str]:
-    """The headers of a content: whatever it is, a browser neither shows nor runs it as a page of this site."""
-    headers = {
-        "content-type": file.content_type or "application/octet-stream",
-        "content-disposition": "attachment",
-        "content-security-policy": "sandbox; default-src 'none'",
-        "accept-ranges": "bytes",
-        "etag": f'"{file.etag or file.blake3}"',
-        "last-modified": http_date(file.created_at),
-        "x-peerd-blake3": file.blake3,
-        "x-peerd-version": str(file.version),
-    }
-    return headers | {f"{METADATA}{name}": quote(value, safe=" ") for name, value in file.metadata.items()}

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from peerd.domain.file_errors import InvalidFile
 from peerd.operate.client import AioClient
 from peerd.operate.upload_relay import RelayedUpload, UploadRelay
-from peerd.storage.put_options import PutOptions
+from peerd.storage.file_headers import PutOptions
 from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
 from peerd.web.body_relay import relay, relay_body
 from peerd.web.dependencies import AioClientDependency

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from http import HTTPStatus
-from typing import IO, Final
+from typing import Final
 from urllib.parse import quote
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from peerd.domain.errors import PeerdError
-from peerd.domain.files import StoredFile
+from peerd.web.downloads import content_response
 from peerd.web.pages.errors import error_page, plain_error_page
 from peerd.web.pages.file_actions import folder_of, list_address
 from peerd.web.pages.headers import FILE_HEADERS
@@ -20,7 +18,6 @@ from peerd.web.pages.subjects import Subject
 from peerd.web.problems import STATUS_OF
 
 PAGE_SIZE: Final = 100
-BLOCK: Final = 1024 * 1024
 MOST_FOLDERS: Final = 20
 """Folders of a key that are links."""
 VIEWS: Final = {"folders": "Folders", "keys": "All keys"}
@@ -79,40 +76,19 @@ async def show_file(page: PageRequest) -> Response:
 async def download_file(page: PageRequest) -> Response:
     """The content of a file; nodes verify what they send, and a file that is damaged everywhere is cut off."""
     path = page.query.get("name", "") or ""
+    name = path.rstrip("/").rpartition("/")[2] or "file"
+    headers = {  # a file is saved and never shown: it may be anything, and what it says of itself is not believed
+        **FILE_HEADERS,
+        "content-type": "application/octet-stream",
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+        "x-content-type-options": "nosniff",
+    }
     try:
-        opened = await page.client.files.open(path)
-        try:
-            first = await asyncio.to_thread(opened.read, BLOCK)
-        except BaseException:
-            await asyncio.to_thread(opened.close)
-            raise
+        return await content_response(page.request, await page.client.files.open(path), headers)
     except PeerdError as error:
         if any(kind in STATUS_OF for kind in type(error).__mro__):
             return error_page(page, error)
         return plain_error_page(page, HTTPStatus.SERVICE_UNAVAILABLE, str(error))
-    headers = download_headers(opened.raw.file)  # type: ignore[attr-defined]  # it is a FileReader
-    return StreamingResponse(_blocks(opened, first), headers=headers, media_type="application/octet-stream")
-
-
-def download_headers(file: StoredFile) -> dict[str, str]:
-    """A file is saved and never shown: it may be anything, and what it says of itself is not believed."""
-    name = file.key.rstrip("/").rpartition("/")[2] or "file"
-    return {
-        **FILE_HEADERS,
-        "content-length": str(file.size),
-        "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-        "x-content-type-options": "nosniff",
-    }
-
-
-async def _blocks(opened: IO[bytes], first: bytes) -> AsyncIterator[bytes]:
-    try:
-        block = first
-        while block:
-            yield block
-            block = await asyncio.to_thread(opened.read, BLOCK)
-    finally:
-        await asyncio.to_thread(opened.close)
 
 
 def folders_of(bucket: str, prefix: str) -> list[tuple[str, str]]:

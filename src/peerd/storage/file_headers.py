@@ -1,0 +1,128 @@
+"""What is stored with a content: as values, and as headers of requests and responses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from typing import Final
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from peerd.domain.file_errors import InvalidFile
+from peerd.domain.files import StoredFile
+from peerd.domain.quoting import quoted
+from peerd.domain.units import parse_duration
+
+METADATA: Final = "x-peerd-meta-"
+METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
+MAX_METADATA: Final = 8 * 1024
+MAX_CONTENT_TYPE: Final = 255
+
+
+class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored with a content.
+
+    Attributes:
+        class_name: None: that of the bucket.
+        content_type: such as ``video/mp4``.
+        metadata: names and values.
+        expires_in: seconds after which the file is removed by itself; None: never.
+        only_new: refuse to replace a file.
+        size: bytes that the content must have; None: any.
+        blake3: that it must have, in hex; None: any.
+    """
+
+    class_name: str | None = None
+    content_type: str | None = None
+    metadata: Mapping[str, str] = {}
+    expires_in: float | None = None
+    only_new: bool = False
+    size: int | None = None
+    blake3: str | None = None
+
+    def check(self) -> None:
+        """Refuse what no header can have. Raises InvalidFile."""
+        name = self.class_name
+        if name is not None and not (name.isascii() and name.isprintable()):
+            raise InvalidFile("class_name", f"{quoted(name)} is no name of a class")
+        kind = self.content_type
+        if kind is not None and not (kind.isascii() and kind.isprintable() and len(kind) <= MAX_CONTENT_TYPE):
+            raise InvalidFile(
+                "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
+            )
+        for name in self.metadata:
+            if not METADATA_NAME.fullmatch(name):
+                raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
+
+
+def put_headers(options: PutOptions) -> dict[str, str]:
+    """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
+    options.check()
+    optional = {
+        "content-type": options.content_type,
+        "x-peerd-class": options.class_name,
+        "x-peerd-expires-in": None if options.expires_in is None else f"{options.expires_in:f}s",
+        "x-peerd-blake3": options.blake3,
+        "if-none-match": "*" if options.only_new else None,
+        "content-length": None if options.size is None else str(options.size),
+    }
+    return _metadata_headers(options.metadata) | {name: one for name, one in optional.items() if one is not None}
+
+
+def options_of(headers: Mapping[str, str]) -> PutOptions:
+    """What the headers of a put say is stored with the content. Raises InvalidFile.
+
+    >>> options_of({"x-peerd-class": "safe", "x-peerd-meta-take": "3", "x-peerd-expires-in": "7d"}).expires_in
+    604800.0
+    """
+    metadata = {
+        name.removeprefix(METADATA): unquote(value) for name, value in headers.items() if name.startswith(METADATA)
+    }
+    if sum(len(name) + len(value) for name, value in metadata.items()) > MAX_METADATA:
+        raise InvalidFile("metadata", f"it is larger than {MAX_METADATA} bytes")
+    try:
+        expires_in = parse_duration(headers["x-peerd-expires-in"]) if "x-peerd-expires-in" in headers else None
+    except ValueError as error:
+        raise InvalidFile("expires_in", str(error)) from error
+    length = headers.get("content-length", "")
+    options = PutOptions(
+        class_name=headers.get("x-peerd-class"),
+        content_type=headers.get("content-type"),
+        metadata=metadata,
+        expires_in=expires_in,
+        only_new=headers.get("if-none-match", "").strip() == "*",
+        size=int(length) if length.isascii() and length.isdigit() else None,
+        blake3=headers.get("x-peerd-blake3"),
+    )
+    options.check()
+    return options
+
+
+def headers_of(file: StoredFile) -> dict[str, str]:
+    """The headers of a content: whatever it is, a browser neither shows nor runs it as a page of the site."""
+    headers = {
+        "content-type": file.content_type or "application/octet-stream",
+        "accept-ranges": "bytes",
+        "etag": f'"{file.etag or file.blake3}"',
+        "last-modified": http_date(file.created_at),
+        "x-peerd-blake3": file.blake3,
+        "x-peerd-version": str(file.version),
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return headers | _metadata_headers(file.metadata)
+
+
+def http_date(moment: datetime) -> str:
+    """A time as HTTP writes it.
+
+    >>> http_date(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    'Fri, 02 Jan 2026 03:04:05 GMT'
+    """
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
+
+
+def _metadata_headers(metadata: Mapping[str, str]) -> dict[str, str]:
+    return {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in metadata.items()}
