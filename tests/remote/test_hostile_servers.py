@@ -17,8 +17,8 @@ from peerd.domain.file_errors import UploadBroken
 from peerd.domain.lifecycle import Status, TaskEvent
 from peerd.operate.remote import files, http
 from peerd.operate.remote.errors import ServerRefused, ServerUnreachable, TokenRefused, UnexpectedAnswer
-from peerd.operate.remote.file_server import MAX_JSON
 from peerd.operate.wire import errors as wire_errors
+from peerd.storage.upstream import MAX_JSON
 from peerd.web.problems import STATUS_OF
 from tests.support.hostile_server import answering
 

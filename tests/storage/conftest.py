@@ -142,8 +142,7 @@ def film(tmp_path: Path) -> Path:
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tries follow each other soon, and nodes do not report their addresses again: tests change them."""
-    for module in ("files", "server_uploads"):
-        monkeypatch.setattr(f"peerd.operate.remote.{module}.PAUSES", (0.1, 0.2, 0.4))
+    monkeypatch.setattr("peerd.operate.remote.files.PAUSES", (0.1, 0.2, 0.4))
     monkeypatch.setattr("peerd.storage.server.app.REFRESH_EVERY", 3_600.0)
 
 

@@ -28,7 +28,7 @@ class ObjectCluster(StorageCluster):
         """Put a file; its id."""
         answer = ask_node(self.nodes[node], "PUT", f"/files/films/{key}", content)
         assert answer.status_code == 201, answer.text
-        return int(answer.json()["id"], 16)
+        return int(answer.json()["id"])
 
     def get(self, node: str, key: str, **headers: str) -> bytes:
         answer = ask_node(self.nodes[node], "GET", f"/files/films/{key}", b"", **headers)

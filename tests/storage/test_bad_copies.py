@@ -27,7 +27,7 @@ def put(cluster: StorageCluster, content: bytes) -> int:
     cluster.catalogue.bucket()
     answer = ask_node(cluster.nodes["a"], "PUT", "/files/films/f", content)
     cluster.run_tasks()
-    return int(answer.json()["id"], 16)
+    return int(answer.json()["id"])
 
 
 def holders(cluster: StorageCluster, file_id: int) -> list[ServedNode]:

@@ -28,7 +28,7 @@ from peerd.domain.file_errors import (
     QuotaExceeded,
 )
 from peerd.storage.client import FilesTransfer
-from peerd.storage.file_headers import PutOptions
+from peerd.storage.file_headers import PutOptions, PutTarget
 from peerd.storage.put_body import Body
 from peerd.storage.transfer import node_http
 from peerd.storage.transfer.errors import NoSourceLeft
@@ -209,7 +209,7 @@ def test_a_file_that_changes_between_its_hash_and_its_sending_is_not_stored(prog
     with FilesTransfer(program.database, SECRET, program.actor) as transfer, Changing(film) as opened:
         body = Body.of_file(opened, PutOptions())
         with pytest.raises(ContentDiffers, match="has changed while it was sent"):
-            transfer._put(body, "films", "f", PutOptions(), None)
+            transfer._put(body, PutTarget("films", "f"), None)
     assert program.files.list("films").files == []
 
 

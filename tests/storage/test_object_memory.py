@@ -38,7 +38,7 @@ def put(node: ServedNode, key: str, size: int) -> str:
     with node.node.http.upload(
         node.url, f"/files/films/{key}", blocks(size), {"content-length": str(size)}
     ) as response:
-        return str(msgspec.json.decode(response.read())["id"])
+        return f"{int(msgspec.json.decode(response.read())['id']):016x}"
 
 
 @pytest.mark.slow

@@ -111,7 +111,7 @@ def test_a_download_goes_on_and_damage_is_found(
 
         def open_transfer() -> Any:
             transfer: Any = make()
-            transfer._server.url = relay.url
+            transfer.upstream.url = relay.url
             return transfer
 
         monkeypatch.setattr(remote._mode, "open_transfer", open_transfer)

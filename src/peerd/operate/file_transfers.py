@@ -15,12 +15,12 @@ from peerd.operate.file_admission import FileAdmission
 from peerd.operate.file_names import parse_file_path
 from peerd.operate.modes import AsyncMode, BlockingMode, Mode
 from peerd.operate.operations import OperationGroup
-from peerd.storage.file_headers import PutOptions
+from peerd.storage.file_headers import PutOptions, PutTarget
 
 if TYPE_CHECKING:
     from io import BufferedReader
 
-    from peerd.storage.progress import Progress
+    from peerd.storage.put_body import Progress
 
 PARTS_ABOVE: Final = 64 * 1024**2
 """Bytes above which a content is put in parts."""
@@ -189,4 +189,4 @@ class FileTransfers(FileAdmission[Mode]):
         bucket, key = parse_file_path(path)
         self._admit("files.put", Right.WRITE_FILES, bucket, key)
         with self._transfer() as transfer:
-            return transfer.put(source, bucket, key, options, progress, parts_above=parts_above)
+            return transfer.put(source, PutTarget(bucket, key, options), progress, parts_above=parts_above)

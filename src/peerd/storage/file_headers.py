@@ -1,4 +1,4 @@
-"""What is stored with a content: as values, and as headers of requests and responses."""
+"""What is stored with a content: as values, as headers of requests and responses, and as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -58,6 +58,19 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
 
 
+class PutTarget(msgspec.Struct, frozen=True):
+    """Where a content is put, and what is stored with it."""
+
+    bucket: str
+    key: str
+    options: PutOptions = PutOptions()
+
+    @property
+    def path(self) -> str:
+        """The bucket and the key."""
+        return f"{self.bucket}/{self.key}"
+
+
 def put_headers(options: PutOptions) -> dict[str, str]:
     """The headers of a put, which say what is stored with the content. Raises InvalidFile."""
     options.check()
@@ -99,6 +112,12 @@ def options_of(headers: Mapping[str, str]) -> PutOptions:
     )
     options.check()
     return options
+
+
+def file_as_json(file: StoredFile) -> dict[str, Any]:
+    """A version as answers have it; its id is a text, since JavaScript cannot hold it as a number."""
+    fields: dict[str, Any] = msgspec.to_builtins(file)
+    return fields | {"id": str(file.id)}
 
 
 def headers_of(file: StoredFile) -> dict[str, str]:

@@ -11,19 +11,21 @@ import io
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, cast
+from typing import IO, Any, Final, cast
 
 from blake3 import blake3
 
-from peerd.domain.file_errors import ContentDiffers
+from peerd.domain.errors import DatabaseUnavailable
+from peerd.domain.file_errors import ContentDiffers, FileReplaced, PutRefused
 from peerd.domain.files import StoredFile
-from peerd.storage.progress import Progress
+from peerd.storage.put_body import Progress
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
+from peerd.storage.upload_protocol import path_of
+from peerd.storage.upstream import Upstream
 
 BLOCK: Final = 1024 * 1024
 ROUNDS: Final = 3
@@ -32,35 +34,20 @@ PAUSE: Final = 0.5
 """Seconds between two rounds."""
 
 
-class FileSources(Protocol):
-    """Where the content of a file is read from."""
-
-    def urls(self) -> list[str]:
-        """Those that can be asked now, the best first."""
-
-    def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
-        """Ask one of them for the content. Raises SourceFailed."""
-
-    def refusal(self, response: HTTPResponse) -> Exception:
-        """The error of a response that has no content; after `SourceFailed` another one is asked."""
-
-    def close(self) -> None:
-        """Close all connections."""
-
-
 class FileReader(io.RawIOBase):
     """The content of a file; what is read from its beginning to its end is verified.
 
     Args:
         file: the version.
-        sources: where it is read from; closed with the reader.
+        upstream: what it is read from; closed with the reader.
     """
 
-    def __init__(self, file: StoredFile, sources: FileSources) -> None:
+    def __init__(self, file: StoredFile, upstream: Upstream) -> None:
         super().__init__()
         self.file = file
         self._path = f"{file.bucket}/{file.key}"
-        self._sources = sources
+        self._upstream = upstream
+        self._target = f"{upstream.prefix}{path_of('files', file.bucket, file.key)}"
         self._urls: list[str] = []
         self._tries = 0
         self._problems: list[str] = []
@@ -118,7 +105,7 @@ class FileReader(io.RawIOBase):
     def close(self) -> None:
         """End the response, and close the connections."""
         self._close_response()
-        self._sources.close()
+        self._upstream.close()
         super().close()
 
     def _read_some(self, view: memoryview) -> int:
@@ -140,18 +127,27 @@ class FileReader(io.RawIOBase):
             url = self._next_url()
             stack = contextlib.ExitStack()
             try:
-                response = stack.enter_context(self._sources.request(url, self._headers()))
+                request = self._upstream.http.request("GET", url, self._target, headers=self._headers())
+                response = stack.enter_context(request)
                 if response.status != (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
-                    raise self._sources.refusal(response)
-            except SourceFailed as error:
+                    raise self._refusal(url, response)
+            except (SourceFailed, DatabaseUnavailable) as error:
                 stack.close()
-                self._problems.append(f"{url}: {error.problem}")
+                self._problems.append(str(error))
                 continue
             except BaseException:
                 stack.close()
                 raise
             self._open = stack, response, url
             return self._open
+
+    def _refusal(self, url: str, response: HTTPResponse) -> Exception:
+        """The error of a response that has no content; after `SourceFailed` another node is asked."""
+        if response.status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND}:
+            return FileReplaced(self._path)
+        error = self._upstream.error_of(url, response, self._path)
+        is_of_source = isinstance(error, PutRefused) or response.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        return SourceFailed(url, str(error)) if is_of_source and not isinstance(error, SourceFailed) else error
 
     def _next_url(self) -> str:
         if not self._urls:
@@ -160,7 +156,7 @@ class FileReader(io.RawIOBase):
             if self._tries:
                 time.sleep(PAUSE)
             self._tries += 1
-            self._urls = self._sources.urls()
+            self._urls = self._upstream.holders(self.file)
             if not self._urls:
                 raise NoSourceLeft(self._path, self._problems or ["no node with a disk is online"])
         return self._urls.pop(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final, Self, cast
 
@@ -14,9 +14,10 @@ from blake3 import blake3
 
 from peerd.domain.file_errors import ContentDiffers
 from peerd.storage.file_headers import PutOptions
-from peerd.storage.progress import Progress
 
 BLOCK: Final = 1024 * 1024
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes of a file that were transferred so far, and all of them if they are known."""
 
 
 class Body:

@@ -32,7 +32,7 @@ from peerd.storage.disk.upload_part import AppendedPart, begin_upload_part
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom, Received, Receiving
-from peerd.storage.upload_bounds import DIGEST, MAX_SIZE
+from peerd.storage.upload_protocol import DIGEST, MAX_SIZE
 from peerd.storage.uploads import remove_upload
 from peerd.store.files.buckets import get_bucket_and_class
 from peerd.store.files.uploads import (

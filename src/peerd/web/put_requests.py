@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
-import msgspec
 from fastapi import Path, Request
 from starlette.convertors import Convertor, register_url_convertor
 
 from peerd.domain.file_errors import InvalidFile
-from peerd.domain.files import MAX_KEY_BYTES, StoredFile
+from peerd.domain.files import MAX_KEY_BYTES
 from peerd.storage import file_headers
 from peerd.storage.file_headers import PutOptions
 from peerd.storage.server.ranges import ANY, tags_of
@@ -55,9 +54,3 @@ def options_of(request: Request) -> PutOptions:
     if "if-match" in headers or tags_of(headers.get("if-none-match", ANY)) != (ANY,):
         raise InvalidFile("if-none-match", "a put knows no other condition than If-None-Match: *")
     return file_headers.options_of(headers)
-
-
-def file_as_json(stored: StoredFile) -> dict[str, Any]:
-    """A version as answers have it; its id is a text."""
-    fields: dict[str, Any] = msgspec.to_builtins(stored)
-    return fields | {"id": str(stored.id)}

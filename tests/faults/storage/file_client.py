@@ -137,7 +137,7 @@ class FileClient:
             self._nodes[node], "PUT", target_of(key), content, x_peerd_class=wanted, **announced
         )
         if self._judge("put", answer, [key], 201):
-            self._record.ids.add(json.loads(answer.body)["id"])
+            self._record.ids.add(f"{int(json.loads(answer.body)['id']):016x}")
 
     def _delete(self, node: str) -> None:
         key = self._rng.choice(self._keys)

@@ -21,11 +21,10 @@ from peerd.storage.disk.folder import DiskFolder
 from peerd.storage.disk.folder_disk import FolderDisk
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.disk.part_file import PartFile
-from peerd.storage.node_requests import json_of
 from peerd.storage.transfer import node_http
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed, TransferStopped
 from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
-from peerd.storage.transfer.node_http import NodeHttp
+from peerd.storage.transfer.node_http import NodeHttp, read_body
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import BLOCK, Pulled, TransferControl, Wanted, pull_content, pull_many
 from tests.support.hostile_server import answering
@@ -334,4 +333,4 @@ def test_a_short_answer_without_its_end_is_none() -> None:
         with answering(sent) as url:
             for sending in (http_client.request("GET", url, "/"), http_client.upload(url, "/", [b"x"], {})):
                 with pytest.raises(SourceFailed, match="ended within the response"), sending as response:
-                    json_of(response)
+                    read_body(response, 100)

@@ -2,35 +2,49 @@
 
 A large content is put in parts, see `peerd.storage.uploading`; a small one is sent again when the connection breaks. A
 get goes on behind what was received. What arrives is compared with the BLAKE3 of the catalogue.
+
+A server that does not answer, or cannot do it now, says nothing about the node of an upload: that is another error than
+the one of a node that does not answer the server.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPResponse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import quote, urlsplit
 
-from peerd.domain.errors import PeerdError
-from peerd.domain.file_errors import FileConditionFailed, FileReplaced, NoNodeTakes, UploadBroken
+from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.domain.file_errors import NoNodeTakes, UploadBroken, UploadGone
 from peerd.domain.files import StoredFile, check_key
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
-from peerd.operate.remote.errors import UnexpectedAnswer
-from peerd.operate.remote.file_server import PAUSES, RETRIED, FileServer
-from peerd.operate.remote.server_uploads import ServerUploads
+from peerd.operate.remote.address import ServerAddress
+from peerd.operate.remote.errors import ServerNotReady, ServerRefused, ServerUnreachable, UnexpectedAnswer
+from peerd.operate.remote.http import MAX_PROBLEM, Answer
 from peerd.storage.client import ContentTransfer
-from peerd.storage.file_headers import PutOptions, put_headers
-from peerd.storage.file_reader import FileReader
-from peerd.storage.node_requests import target_of
-from peerd.storage.progress import Progress
-from peerd.storage.put_body import Body
+from peerd.storage.file_headers import PutTarget
 from peerd.storage.transfer.errors import SourceFailed
+from peerd.storage.transfer.node_http import NodeHttp, read_body
+from peerd.storage.upload_protocol import UploadState, begin_headers, begin_path, path_of
+from peerd.storage.upstream import Upstream
 
 if TYPE_CHECKING:
     from peerd.operate.remote.modes import ServerMode
+
+T = TypeVar("T")
+PAUSES: Final = (1.0, 4.0, 15.0)
+"""Seconds before each further try: in their sum a web process that was killed is replaced."""
+RETRIED: Final = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT)
+"""Responses after which a request is tried again; the last two are those of proxies."""
+ABORT_PAUSES: Final = 2
+"""What is not aborted after so many pauses, because the server does not answer, is after a week without a part."""
+NODE_FAILED: Final = SourceFailed.__name__
+"""The code of a problem: the server is well, and the node of an upload does not answer it."""
 
 
 class ServerTransfer(ContentTransfer):
@@ -41,93 +55,153 @@ class ServerTransfer(ContentTransfer):
     """
 
     def __init__(self, mode: ServerMode) -> None:
-        self._server = FileServer(mode)
+        super().__init__(Server(mode))
+
+
+class Server(Upstream):
+    """A server that relays contents.
+
+    Args:
+        mode: of the client.
+    """
+
+    def __init__(self, mode: ServerMode) -> None:
+        address = mode.address
+        self.url = f"unix:{address.socket}" if address.socket is not None else _origin_of(address.url)
+        self.prefix = urlsplit(address.base_url).path
+        self.http = ServerHttp(address, self.url)
+        self._shown = address.shown
+        self._mode = mode
         self._files: FileOperations[BlockingMode] = FileOperations(mode)
 
     def close(self) -> None:
-        """Close the connections."""
-        self._server.http.close()
+        self.http.close()
 
-    def open(self, bucket: str, key: str) -> FileReader:
-        """Open a file for reading."""
-        file = self._files.stat(f"{bucket}/{key}").file
-        return FileReader(file, _ServerSource(self._server, file))
+    def find(self, bucket: str, key: str) -> StoredFile:
+        return self._files.stat(f"{bucket}/{key}").file
 
-    def uploads(self, bucket: str, key: str, options: PutOptions) -> ServerUploads:
-        """Requests about the uploads of a key to the server."""
-        return ServerUploads(self._server, (bucket, key), options)
+    def check(self, target: PutTarget, size: int | None) -> None:
+        check_key(target.key)
+        target.options.check()
 
-    def _put(self, body: Body, bucket: str, key: str, options: PutOptions, progress: Progress | None) -> StoredFile:
-        check_key(key)
-        headers = put_headers(body.announced_in(options))
-        problem, tries = "", 0
+    def takers(self, size: int) -> Iterator[str]:
         for pause in (0.0, *PAUSES):
-            if not body.rewind():
-                break
             time.sleep(pause)
-            tries += 1
-            try:
-                return self._send(body, bucket, key, headers, progress)
-            except SourceFailed as error:
-                problem = str(error)
-                if tries > len(PAUSES) and isinstance(error.__cause__, NoNodeTakes):
-                    raise error.__cause__ from None
-            except FileConditionFailed:
-                stored = self._stored_by_lost_answer(bucket, key, body) if tries > 1 else None
-                if stored is None:
-                    raise
-                return stored
-        raise UploadBroken(f"{bucket}/{key}", problem, tries)
+            yield self.url
 
-    def _send(
-        self, body: Body, bucket: str, key: str, headers: Mapping[str, str], progress: Progress | None
-    ) -> StoredFile:
-        """Send the body once. Raises SourceFailed where another try may do it."""
-        server, target = self._server, self._server.target(target_of(bucket, key))
-        with server.http.upload(server.url, target, body.blocks(progress), headers) as response:
-            if response.status == HTTPStatus.CREATED:
-                return self._stored(response, body)
-            error = server.error_of(response)
-        if response.status in RETRIED:
-            raise SourceFailed(server.url, str(error)) from error
-        raise error
+    def holders(self, file: StoredFile) -> list[str]:
+        return [self.url]
 
-    def _stored(self, response: HTTPResponse, body: Body) -> StoredFile:
-        stored = self._server.decode(response, StoredFile)
-        if stored.blake3 != body.blake3:
-            raise UnexpectedAnswer(self._server.shown, f"it has stored BLAKE3 {stored.blake3}, sent was {body.blake3}")
-        return stored
+    def note_failure(self, url: str) -> None:
+        """There is no other."""
 
-    def _stored_by_lost_answer(self, bucket: str, key: str, body: Body) -> StoredFile | None:
-        """The current version, if it is this body: it was stored, and the connection ended before its answer."""
+    def put_failed(self, path: str, failures: Sequence[PeerdError]) -> PeerdError:
+        [*_, last] = failures
+        is_full = isinstance(last, NoNodeTakes) and len(failures) > len(PAUSES)
+        return last if is_full else UploadBroken(path, str(last), len(failures))
+
+    def take_back(self, stored: StoredFile) -> None:
+        """A token may not be one that removes files."""
+
+    def begin(
+        self, target: PutTarget, size: int | None, source: str | None, instead_of: str | None = None
+    ) -> UploadState:
+        path = begin_path(target, size=size, source=source, instead_of=instead_of)
+        return self._ask_again("POST", path, UploadState, target, headers=begin_headers(target))
+
+    def uploads_of(self, target: PutTarget) -> list[UploadState]:
+        path = path_of("uploads", target.bucket, target.key)
+        return self._ask_again("GET", path, list[UploadState], target)
+
+    def completed(self, target: PutTarget, upload_id: str) -> StoredFile | None:
+        with contextlib.suppress(UploadGone):
+            return _again(lambda: self.show(target, upload_id)).file
+        return None
+
+    def abort(self, target: PutTarget, upload_id: str) -> None:
+        with contextlib.suppress(UploadGone):
+            path = f"/uploads/{quote(upload_id, safe='')}"
+            _again(lambda: self.ask("DELETE", self.url, path, type(None), about=target.path), PAUSES[:ABORT_PAUSES])
+
+    def address_of(self, upload_id: str) -> str:
+        return self.url
+
+    def error_of(self, url: str, response: HTTPResponse, path: str, upload_id: str | None = None) -> Exception:
+        content_type = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
+        answer = Answer(response.status, content_type, dict(response.headers.items()), read_body(response, MAX_PROBLEM))
+        error = self._mode.error_of(answer)
+        if isinstance(error, ServerRefused) and error.code == NODE_FAILED:
+            return SourceFailed(self._shown, error.detail)
+        if response.status not in RETRIED or isinstance(error, NoNodeTakes | DatabaseUnavailable):
+            return error
+        return ServerNotReady(self._shown, str(error))
+
+    def unexpected(self, url: str, problem: str) -> Exception:
+        return UnexpectedAnswer(self._shown, problem)
+
+    def _ask_again(self, method: str, path: str, kind: type[T], target: PutTarget, **request: Any) -> T:
+        return _again(lambda: self.ask(method, self.url, path, kind, about=target.path, **request))
+
+
+class ServerHttp(NodeHttp):
+    """Requests about contents to a server, with its token. `ServerUnreachable` is raised where there is no answer."""
+
+    def __init__(self, address: ServerAddress, url: str) -> None:
+        tls = address.tls() if url.startswith("https:") else None
+        super().__init__(_TokenHeaders(address), tls, expects=False)
+        self._shown = address.shown
+
+    @contextmanager
+    def request(
+        self, method: str, url: str, target: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Iterator[HTTPResponse]:
+        """Send a request; the response is read within ``with``."""
+        with self._reached(), super().request(method, url, target, body=body, headers=headers) as response:
+            yield response
+
+    @contextmanager
+    def upload(
+        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
+    ) -> Iterator[HTTPResponse]:
+        """Put a body that is not in memory; the response is read within ``with``."""
+        with self._reached(), super().upload(url, target, blocks, headers) as response:
+            yield response
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
         try:
-            found = self._files.stat(f"{bucket}/{key}").file
-        except PeerdError:  # such as a token that may not read
-            return None
-        return found if found.blake3 == body.blake3 else None
+            yield
+        except SourceFailed as error:
+            raise ServerUnreachable(self._shown, error.problem) from error
 
 
-class _ServerSource:
-    """A server as the source of a file."""
+class _TokenHeaders:
+    """The headers of each request, with the token."""
 
-    def __init__(self, server: FileServer, file: StoredFile) -> None:
-        self._server = server
-        self._path = f"{file.bucket}/{file.key}"
-        self._target = server.target(target_of(file.bucket, file.key))
+    def __init__(self, address: ServerAddress) -> None:
+        self._headers = address.headers()
 
-    def urls(self) -> list[str]:
-        return [self._server.url]
+    def headers(
+        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> dict[str, str]:
+        return self._headers
 
-    def request(self, url: str, headers: Mapping[str, str]) -> AbstractContextManager[HTTPResponse]:
-        return self._server.http.request("GET", url, self._target, headers=headers)
 
-    def refusal(self, response: HTTPResponse) -> Exception:
-        if response.status in {HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND}:
-            return FileReplaced(self._path)
-        error = self._server.error_of(response)
-        if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            return SourceFailed(self._server.url, str(error))
-        return error
+def _again(ask: Callable[[], T], pauses: Sequence[float] | None = None) -> T:
+    """What a request answers that is harmless to repeat, after pauses. Raises DatabaseUnavailable in the end."""
+    for pause in PAUSES if pauses is None else pauses:
+        try:
+            return ask()
+        except DatabaseUnavailable:
+            time.sleep(pause)
+    return ask()
 
-    def close(self) -> None:
-        self._server.http.close()
+
+def _origin_of(url: str) -> str:
+    """Scheme, host and port of a URL.
+
+    >>> _origin_of("https://jobs.example:8443/sub/")
+    'https://jobs.example:8443'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"

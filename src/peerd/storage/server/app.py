@@ -22,7 +22,7 @@ from peerd.storage.server import file_routes, node_routes, upload_routes
 from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
 from peerd.storage.server.node_routes import BadRequest
 from peerd.storage.server.request_counts import RequestCount
-from peerd.storage.transfer.errors import NoSourceLeft
+from peerd.storage.transfer.errors import NoSourceLeft, error_data
 from peerd.storage.transfer.node_signature import HEADER, NodeSignatureRefused
 
 STATUS_OF: Final[Mapping[type[Exception], int]] = {
@@ -92,7 +92,7 @@ class StorageApp:
             status = next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
             if status is None or response.has_begun:
                 raise
-            body = {"error": str(error), "code": type(error).__name__}
+            body = {"error": str(error), "code": type(error).__name__, "data": error_data(error)}
             await response.json(body, status, {"connection": "close"} if request.method == "PUT" else {})
 
     async def _live(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ from peerd.domain.files import StoredFile
 from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
 from peerd.storage.awaiting import Steps
 from peerd.storage.disk.open_disk import Piece
-from peerd.storage.file_headers import headers_of, options_of
+from peerd.storage.file_headers import file_as_json, headers_of, options_of
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response
@@ -147,24 +147,6 @@ async def list_bucket(node: StorageNode, bucket: str, request: Request, response
     page = await to_thread(node.database.read, operation)
     files = [file_as_json(file) for file in page.files]
     await response.json({"files": files, "prefixes": page.prefixes, "next_after": page.next_after})
-
-
-def file_as_json(file: StoredFile) -> dict[str, Any]:
-    """A version as responses have it."""
-    return {
-        "id": f"{file.id:016x}",
-        "bucket": file.bucket,
-        "key": file.key,
-        "version": file.version,
-        "class": file.class_name,
-        "size": file.size,
-        "blake3": file.blake3,
-        "etag": file.etag,
-        "content_type": file.content_type,
-        "metadata": file.metadata,
-        "created_at": file.created_at.isoformat(),
-        "expires_at": None if file.expires_at is None else file.expires_at.isoformat(),
-    }
 
 
 def received_of(bucket: str, key: str, request: Request) -> Received:

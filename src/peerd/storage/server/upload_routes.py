@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from asyncio import to_thread
-from typing import Any, Final
+from typing import Final
 
 from peerd.domain.file_errors import UploadGone
 from peerd.storage import resumable
@@ -13,10 +13,19 @@ from peerd.storage.auditing import auditor_of
 from peerd.storage.awaiting import threads_of
 from peerd.storage.node import StorageNode
 from peerd.storage.resumable import PartOfUpload
-from peerd.storage.server.file_routes import file_as_json, received_of
+from peerd.storage.server.file_routes import received_of
 from peerd.storage.server.http_io import Request, Response
 from peerd.storage.server.node_routes import BadRequest
-from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
+from peerd.storage.upload_protocol import (
+    BLAKE3,
+    DIGEST,
+    MAX_PART,
+    MAX_SIZE,
+    SOURCE,
+    UPLOAD_ID,
+    UploadState,
+    upload_as_json,
+)
 from peerd.store.files.uploads import Upload, get_resumable
 
 COMPLETED_WITHIN: Final = 15.0
@@ -32,12 +41,13 @@ async def begin(node: StorageNode, bucket: str, key: str, request: Request, resp
     if source is not None and not re.fullmatch(SOURCE, source):
         raise BadRequest("source: give 1 to 100 of a-z, 0-9 and -")
     upload = await to_thread(resumable.begin_upload, node, received, size, source)
-    await response.json(upload_as_json(upload), 201)
+    await response.json(upload_as_json(UploadState(upload.id)), 201)
 
 
 async def show(node: StorageNode, upload_id: str, _request: Request, response: Response) -> None:
     """Show an upload: how many of its bytes are durable."""
-    await response.json(upload_as_json(await to_thread(_find, node, upload_id)))
+    upload = await to_thread(_find, node, upload_id)
+    await response.json(upload_as_json(UploadState(upload.id, upload.received)))
 
 
 async def put_part(node: StorageNode, upload_id: str, request: Request, response: Response) -> None:
@@ -54,7 +64,7 @@ async def put_part(node: StorageNode, upload_id: str, request: Request, response
         received = await to_thread(part.finish)
     finally:
         await to_thread(part.close)
-    await response.json({"id": upload_id, "received": received})
+    await response.json(upload_as_json(UploadState(upload_id, received)))
 
 
 async def complete(node: StorageNode, upload_id: str, request: Request, response: Response) -> None:
@@ -70,10 +80,10 @@ async def complete(node: StorageNode, upload_id: str, request: Request, response
     )
     await asyncio.wait([waiting], timeout=COMPLETED_WITHIN)
     if not waiting.done():
-        await response.json({"id": upload_id, "received": size}, 202)
+        await response.json(upload_as_json(UploadState(upload_id, size)), 202)
         return
     file = waiting.result()
-    await response.json(file_as_json(file), 201, {"etag": f'"{file.etag or file.blake3}"'})
+    await response.json(upload_as_json(UploadState(upload_id, size, file=file)), 201)
 
 
 async def abort(node: StorageNode, upload_id: str, _request: Request, response: Response) -> None:
@@ -81,19 +91,6 @@ async def abort(node: StorageNode, upload_id: str, _request: Request, response: 
     upload = await to_thread(_find, node, upload_id)
     await to_thread(resumable.abort, node, upload)
     await response.empty(204)
-
-
-def upload_as_json(upload: Upload) -> dict[str, Any]:
-    """An upload as responses have it."""
-    return {
-        "id": upload.id,
-        "bucket": upload.bucket,
-        "key": upload.key,
-        "size": upload.size,
-        "received": upload.received,
-        "class": upload.class_name,
-        "created_at": upload.created_at.isoformat(),
-    }
 
 
 def _find(node: StorageNode, upload_id: str) -> Upload:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from peerd.domain import file_errors
 from peerd.domain.errors import PeerdError
 
 
@@ -34,3 +36,29 @@ class NoSourceLeft(PeerdError):
 
 class TransferStopped(PeerdError):
     """A transfer was stopped by its caller; what was received is kept, to be resumed."""
+
+
+def error_data(error: Exception) -> dict[str, Any] | None:
+    """What an error of files was made with, by name: each keeps it in attributes of these names. None: another error.
+
+    >>> error_data(file_errors.UploadGone("a")), error_data(ValueError("a"))
+    ({'upload_id': 'a'}, None)
+    """
+    return vars(error) if type(error).__module__ == file_errors.__name__ else None
+
+
+def error_from_data(code: str, data: object) -> PeerdError | None:
+    """The error of files of a code and what it was made with; None for what is none.
+
+    >>> error_from_data("UploadGone", {"upload_id": "a"})
+    UploadGone("there is no upload 'a': it was completed or aborted, or never began")
+    >>> error_from_data("UploadGone", {"upload": "a"}), error_from_data("quoted", {"value": "a"})
+    (None, None)
+    """
+    kind = vars(file_errors).get(code)
+    if not (isinstance(kind, type) and issubclass(kind, PeerdError) and isinstance(data, dict)):
+        return None
+    try:
+        return kind(**data)
+    except (TypeError, ValueError):
+        return None

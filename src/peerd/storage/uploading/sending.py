@@ -29,13 +29,13 @@ from peerd.domain.file_errors import (
     UploadPositionDiffers,
 )
 from peerd.domain.files import StoredFile
-from peerd.storage.progress import Progress
-from peerd.storage.put_body import Body
+from peerd.storage.file_headers import PutTarget
+from peerd.storage.put_body import Body, Progress
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import PUT_TIMEOUT
-from peerd.storage.uploading.outcomes import BytesDiffer, PartDamaged, UploadSourceChanged
-from peerd.storage.uploading.sources import FileSource, PartSource, StreamSource
-from peerd.storage.uploading.upload_requests import OpenUpload, UploadRequests
+from peerd.storage.upload_protocol import UploadState
+from peerd.storage.uploading.sources import FileSource, PartSource, StreamSource, UploadSourceChanged
+from peerd.storage.upstream import Upstream
 
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 10.0
@@ -48,7 +48,9 @@ MOST_BEGUN: Final = 5
 """How often a file is begun anew, because it changes, or its node fails."""
 
 
-def put_file(uploads: UploadRequests, path: Path, opened: IO[bytes], progress: Progress | None) -> StoredFile | None:
+def put_file(
+    upstream: Upstream, target: PutTarget, path: Path, opened: IO[bytes], progress: Progress | None
+) -> StoredFile | None:
     """Put a regular file in parts, from where an earlier put of it has ended.
 
     Returns:
@@ -59,40 +61,41 @@ def put_file(uploads: UploadRequests, path: Path, opened: IO[bytes], progress: P
         UploadBroken: nothing of it became durable for long.
         PeerdError: it cannot be stored.
     """
-    source = FileSource(path, opened, uploads.options, progress)
-    upload = _find(uploads, source.name)
+    source = FileSource(path, opened, target.options, progress)
+    upload = _find(upstream, target, source.name)
     for number in range(MOST_BEGUN):
         if upload is None:
             try:
-                upload = uploads.begin(source.size, source.name)
+                upload = upstream.begin(target, source.size, source.name)
             except NoNodeTakes:
-                _abort_unused(uploads, source.name)
+                _abort_unused(upstream, target, source.name)
                 if number:
                     raise
                 return None
         if progress is not None and upload.received:
             progress(upload.received, source.size)
-        begun: OpenUpload | None = None
+        begun: UploadState | None = None
         try:
-            stored = Sending(uploads, source, upload, can_begin_anew=True).run()
-            _abort_unused(uploads, source.name)
+            stored = Sending(upstream, target, source, upload.id, can_begin_anew=True).run()
+            _abort_unused(upstream, target, source.name)
             return stored
-        except (UploadSourceChanged, BytesDiffer):
-            uploads.abort(upload.id)
+        except (UploadSourceChanged, ContentDiffers):
+            upstream.abort(target, upload.id)
         except BegunElsewhere as error:
-            uploads.abort(upload.id)
+            upstream.abort(target, upload.id)
             begun = error.begun
         except UploadGone:
-            completed = uploads.completed(upload)
+            completed = upstream.completed(target, upload.id)
             if completed is not None and source.is_all_of(completed):
                 return completed
         source.look()
         upload = begun
-    raise ContentDiffers(uploads.path, "the source has changed while it was sent, again and again")
+    raise ContentDiffers(target.path, "the source has changed while it was sent, again and again")
 
 
 def put_stream(
-    uploads: UploadRequests,
+    upstream: Upstream,
+    target: PutTarget,
     opened: IO[bytes],
     progress: Progress | None,
     put_body: Callable[[Body], StoredFile],
@@ -101,7 +104,8 @@ def put_stream(
     """Put what can be read once in parts; a short one as one body.
 
     Args:
-        uploads: of the key.
+        upstream: what is asked.
+        target: where it is put.
         opened: what has ``read``.
         progress: called while it is sent.
         put_body: puts a body.
@@ -111,57 +115,57 @@ def put_stream(
         UploadBroken: nothing of it became durable for long, or the node has lost what it had.
         PeerdError: it cannot be stored.
     """
-    source = StreamSource(opened, progress, uploads.options.size)
+    source = StreamSource(opened, progress, target.options.size)
     first = source.first
     if first is not None and len(first) <= parts_above:
         return put_body(Body(io.BytesIO(first), len(first), source.digest(), is_repeatable=True))
     name = f"stream-{secrets.token_hex(16)}"
     try:
-        upload = uploads.begin(uploads.options.size, name)
+        upload = upstream.begin(target, target.options.size, name)
     except NoNodeTakes:
-        _abort_unused(uploads, name)
-        return put_body(Body(source.rest(), uploads.options.size))
+        _abort_unused(upstream, target, name)
+        return put_body(Body(source.rest(), target.options.size))
     try:
-        stored = Sending(uploads, source, upload, can_begin_anew=False).run()
-    except (UploadSourceChanged, BytesDiffer, UploadGone) as error:
-        uploads.abort(upload.id)
-        raise UploadBroken(uploads.path, str(error) or "the node has lost a part of it", 1) from error
+        stored = Sending(upstream, target, source, upload.id, can_begin_anew=False).run()
+    except (UploadSourceChanged, ContentDiffers, UploadGone) as error:
+        upstream.abort(target, upload.id)
+        raise UploadBroken(target.path, str(error) or "the node has lost a part of it", 1) from error
     except BaseException:
         with contextlib.suppress(PeerdError):
-            uploads.abort(upload.id)  # its source ends with this process
+            upstream.abort(target, upload.id)  # its source ends with this process
         raise
-    _abort_unused(uploads, name)
+    _abort_unused(upstream, target, name)
     return stored
 
 
-def _find(uploads: UploadRequests, source: str) -> OpenUpload | None:
+def _find(upstream: Upstream, target: PutTarget, source: str) -> UploadState | None:
     """The upload of this source that was begun before; those of other states of the same source are aborted."""
     origin, _, state = source.partition("-")
-    found = uploads.of_key()
+    found = upstream.uploads_of(target)
     for upload in found:
         if (upload.source or "").startswith(f"{origin}-") and upload.source != source:
-            uploads.abort(upload.id)
+            upstream.abort(target, upload.id)
     for upload in found:
         if not (upload.source or "").endswith(f"-{state}"):
             continue
         if not upload.is_lost:
-            return OpenUpload(upload.id, upload.received)
-        uploads.abort(upload.id)
+            return upload
+        upstream.abort(target, upload.id)
     return None
 
 
-def _abort_unused(uploads: UploadRequests, source: str) -> None:
+def _abort_unused(upstream: Upstream, target: PutTarget, source: str) -> None:
     """Abort uploads of a source that have no bytes: the answers to their beginning were lost."""
     with contextlib.suppress(PeerdError):  # what is left has no bytes, and is aborted after a week
-        for upload in uploads.of_key():
+        for upload in upstream.uploads_of(target):
             if upload.source == source and not upload.received:
-                uploads.abort(upload.id)
+                upstream.abort(target, upload.id)
 
 
 class BegunElsewhere(Exception):
     """The node of an upload does not come back, and another one has begun it."""
 
-    def __init__(self, begun: OpenUpload) -> None:
+    def __init__(self, begun: UploadState) -> None:
         self.begun = begun
         super().__init__()
 
@@ -171,15 +175,17 @@ class Sending:
     """The parts of one upload, and its completion.
 
     Args:
-        uploads: of the key.
+        upstream: what is asked.
+        target: where it is put.
         source: what is sent.
-        upload: which has begun.
+        upload_id: of the upload, which has begun.
         can_begin_anew: whether the source can be sent to another node.
     """
 
-    uploads: UploadRequests
+    upstream: Upstream
+    target: PutTarget
     source: PartSource
-    upload: OpenUpload
+    upload_id: str
     can_begin_anew: bool
     _received: int = 0
     _is_known: bool = False
@@ -194,13 +200,13 @@ class Sending:
         while True:
             try:
                 stored = self._step()
-            except (SourceFailed, UploadPositionDiffers, DatabaseUnavailable, PartDamaged) as error:
+            except (SourceFailed, UploadPositionDiffers, DatabaseUnavailable) as error:
                 self._is_known = False
                 self._failed(error)
             except DiskTakesNoMore as error:
                 if self.can_begin_anew:
                     self._go_elsewhere()
-                raise NoNodeTakes(self.uploads.path, [error.problem]) from error
+                raise NoNodeTakes(self.target.path, [error.problem]) from error
             else:
                 if stored is not None:
                     return stored
@@ -209,17 +215,18 @@ class Sending:
     def _step(self) -> StoredFile | None:
         """Send the next part, or complete the upload: then the version is returned."""
         if not self._is_known:
-            found = self.uploads.received(self.upload)
+            found = self.upstream.received(self.target, self.upload_id)
             if found > self._received:
                 self._failing_since = self._node_failing_since = None
             self._received, self._is_known = found, True
         if self.source.is_ended(self._received):
-            return self.uploads.complete(self.upload, self._received, self.source.digest())
+            return self.upstream.complete(self.target, self.upload_id, self._received, self.source.digest())
         count, body = self.source.part(self._received)
         try:
-            self._received = self.uploads.send(self.upload, self._received, count, body)
-        except BytesDiffer as error:
-            raise PartDamaged(str(error)) from error
+            sent = self.upstream.send(self.target, self.upload_id, self._received, count, body)
+        except ContentDiffers as error:  # on its way: it is sent again
+            raise SourceFailed(self.target.path, error.problem) from error
+        self._received = sent.received
         self.source.accept(self._received)
         return None
 
@@ -234,7 +241,7 @@ class Sending:
         present = time.monotonic()
         self._failing_since = self._failing_since or present
         if present - self._failing_since > GIVEN_UP_AFTER:
-            raise UploadBroken(self.uploads.path, str(problem), max(2, self._tries))
+            raise UploadBroken(self.target.path, str(problem), max(2, self._tries))
         if isinstance(problem, DatabaseUnavailable):  # which says nothing about the node
             self._node_failing_since = None
         else:
@@ -251,7 +258,7 @@ class Sending:
         source = self.source
         assert isinstance(source, FileSource)
         try:
-            begun = self.uploads.begin(source.size, source.name, instead_of=self.upload)
+            begun = self.upstream.begin(self.target, source.size, source.name, instead_of=self.upload_id)
         except (NoNodeTakes, DatabaseUnavailable):
             return
         raise BegunElsewhere(begun)

@@ -16,9 +16,7 @@ from blake3 import blake3
 
 from peerd.domain.files import StoredFile
 from peerd.storage.file_headers import PutOptions
-from peerd.storage.progress import Progress
-from peerd.storage.put_body import BLOCK
-from peerd.storage.uploading.outcomes import UploadSourceChanged
+from peerd.storage.put_body import BLOCK, Progress
 
 MIB: Final = 1024**2
 FILE_PART: Final = 32 * MIB
@@ -29,6 +27,10 @@ PART_TAKES: Final = 3.0
 commit, and not much more than these seconds are sent again after a failure."""
 STREAM_PART: Final = 16 * MIB
 """Bytes of each part of a stream, which are in memory."""
+
+
+class UploadSourceChanged(Exception):
+    """A file has changed since its upload was begun."""
 
 
 class PartSource(ABC):

@@ -246,14 +246,6 @@ def bytes_with_uploads(connection: Connection, bucket_id: int) -> int:
     return bucket_usage(connection, bucket_id).bytes + sum(sums)
 
 
-def quota_exceeded(connection: Connection, name: str, size: int) -> QuotaExceeded | None:
-    """The error of so many bytes that did not fit into a bucket; None: it has no quota now."""
-    bucket = get_bucket(connection, name)
-    if bucket.quota is None:
-        return None
-    return QuotaExceeded(name, bucket.quota, bytes_with_uploads(connection, bucket.id), size)
-
-
 def _check_quota(connection: Connection, bucket: Bucket, key: str, size: int) -> None:
     """Raise QuotaExceeded if so many bytes do not fit beside all files, and all that was received of uploads."""
     if bucket.quota is None:

@@ -17,12 +17,13 @@ from peerd.domain.files import StoredFile
 from peerd.operate.client import AioClient
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
+from peerd.storage.file_headers import file_as_json
 from peerd.web.body_relay import relay_body
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.downloads import content_response, in_reader
 from peerd.web.file_uploads import UploadSource
 from peerd.web.problems import documented
-from peerd.web.put_requests import BINARY, BucketName, FileKey, file_as_json, options_of, path_of
+from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path_of
 
 router = APIRouter(prefix="/files", tags=["files"])
 GET_ERRORS: Final = documented(

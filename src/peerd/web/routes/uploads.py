@@ -6,25 +6,34 @@ An upload that breaks is gone on with: its client asks how many bytes are durabl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from peerd.domain.file_errors import InvalidFile
 from peerd.operate.client import AioClient
-from peerd.operate.upload_relay import RelayedUpload, UploadRelay
+from peerd.operate.upload_relay import UploadRelay
 from peerd.storage.file_headers import PutOptions
-from peerd.storage.upload_bounds import BLAKE3, DIGEST, MAX_PART, MAX_SIZE, SOURCE, UPLOAD_ID
+from peerd.storage.upload_protocol import (
+    BLAKE3,
+    DIGEST,
+    MAX_PART,
+    MAX_SIZE,
+    SOURCE,
+    UPLOAD_ID,
+    UploadState,
+    upload_as_json,
+)
 from peerd.web.body_relay import relay, relay_body
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.file_uploads import UploadAborted, UploadSource
 from peerd.web.problems import documented
-from peerd.web.put_requests import BINARY, BucketName, FileKey, file_as_json, options_of, path_of
+from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path_of
 
 router = APIRouter(prefix="/uploads", tags=["files"])
 BLOCK: Final = 1024 * 1024
@@ -66,12 +75,6 @@ class UploadView(BaseModel):
     received: int = Field(description="Bytes that are durable.")
     file: dict[str, Any] | None = Field(None, description="The version, when the upload was completed.")
 
-    @classmethod
-    def of(cls, upload: RelayedUpload) -> UploadView:
-        """The view of an upload."""
-        file = None if upload.file is None else file_as_json(upload.file)
-        return cls(id=upload.id, received=upload.received, file=file)
-
 
 class UploadOfKeyView(BaseModel):
     """An upload of a key that has not ended."""
@@ -87,8 +90,14 @@ async def list_uploads_of_key(
     request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency
 ) -> list[UploadOfKeyView]:
     """The uploads of a key that have not ended, the one with the most bytes first."""
-    found = await relay(client.actor, partial(_relay_of(client).of_key, path_of(request, bucket, key)))
-    return [UploadOfKeyView(id=one.id, received=one.received, source=one.source, is_lost=one.is_lost) for one in found]
+    path = path_of(request, bucket, key)
+
+    def ask() -> list[UploadOfKeyView]:
+        with _relay_of(client).of_path("of_key", path) as (nodes, target):
+            found = nodes.uploads_of(target)
+        return [UploadOfKeyView.model_validate(one, from_attributes=True) for one in found]
+
+    return await relay(client.actor, ask)
 
 
 @router.post("/{bucket}/{key:key}", status_code=HTTPStatus.CREATED, responses=ERRORS)
@@ -101,15 +110,24 @@ async def begin_upload(
 ) -> UploadView:
     """Begin an upload. Headers as those of a put; the BLAKE3 goes with the completion."""
     path, options = path_of(request, bucket, key), _options_of(request)
-    return UploadView.of(
-        await relay(client.actor, partial(_relay_of(client).begin, path, options, **wanted.model_dump()))
-    )
+
+    def ask() -> UploadState:
+        with _relay_of(client).of_path("begin", path, options) as (nodes, target):
+            nodes.check(target, wanted.size)
+            return nodes.begin(target, wanted.size, wanted.source, wanted.instead_of)
+
+    return _view(await relay(client.actor, ask))
 
 
 @router.get("/{upload_id}", responses=ERRORS)
 async def show_upload(upload_id: UploadId, client: AioClientDependency) -> UploadView:
     """How many bytes of an upload are durable, by the node that has them; or the file that it has become."""
-    return UploadView.of(await relay(client.actor, partial(_relay_of(client).show, upload_id)))
+
+    def ask() -> UploadState:
+        with _relay_of(client).of_upload("show", upload_id) as (nodes, target):
+            return nodes.show(target, upload_id)
+
+    return _view(await relay(client.actor, ask))
 
 
 @router.put(
@@ -122,11 +140,12 @@ async def put_part(
 ) -> Response:
     """Append a part: the body is its bytes, at most 1 GiB, and behind them the 32 bytes of their BLAKE3."""
 
-    def send(source: UploadSource) -> RelayedUpload:
+    def send(source: UploadSource) -> UploadState:
         count = _count_of(request)
-        return _relay_of(client).send(upload_id, wanted.offset, count, _blocks(source, count + DIGEST))
+        with _relay_of(client).of_upload("send", upload_id) as (nodes, target):
+            return nodes.send(target, upload_id, wanted.offset, count, _blocks(source, count + DIGEST))
 
-    return await relay_body(request, client.actor, send, lambda upload: _json(UploadView.of(upload)))
+    return await relay_body(request, client.actor, send, lambda upload: JSONResponse(upload_as_json(upload)))
 
 
 @router.post(
@@ -138,10 +157,16 @@ async def complete_upload(
     upload_id: UploadId, client: AioClientDependency, wanted: Annotated[CompletionQuery, Query()], response: Response
 ) -> UploadView:
     """Make a file of an upload; after it was done, the answer is the same again, for a week."""
-    completed = await relay(client.actor, partial(_relay_of(client).complete, upload_id, wanted.size, wanted.blake3))
+
+    def ask() -> UploadState:
+        with _relay_of(client).of_upload("complete", upload_id) as (nodes, target):
+            file = nodes.complete(target, upload_id, wanted.size, wanted.blake3)
+        return UploadState(upload_id, wanted.size, file=file)
+
+    completed = await relay(client.actor, ask)
     if completed.file is None:
         response.status_code = HTTPStatus.ACCEPTED
-    return UploadView.of(completed)
+    return _view(completed)
 
 
 @router.delete(
@@ -187,5 +212,5 @@ def _blocks(source: UploadSource, count: int) -> Iterator[bytes]:
         yield data
 
 
-def _json(view: BaseModel) -> Response:
-    return Response(view.model_dump_json(), media_type="application/json")
+def _view(upload: UploadState) -> UploadView:
+    return UploadView.model_validate(upload_as_json(upload))
