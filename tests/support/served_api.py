@@ -17,9 +17,8 @@ from peerd.domain.access import ALL_RIGHTS
 from peerd.web import create_app
 from peerd.web.access.authentication import Authenticate
 from peerd.web.dependencies import ACCESS_STATE
-from peerd.web.events.hub import EventHub
-from peerd.web.log_streams import LogStreams
 from peerd.web.metrics import SnapshotReader
+from peerd.web.streams.hub import StreamHub
 
 QUIET: Final[dict[str, Any]] = {"log_config": None, "access_log": False}
 """Options of uvicorn: it prints nothing, and leaves its loggers, which later tests of this process use, as they are."""
@@ -48,8 +47,8 @@ class ShownApp:
         """Show the database of a client from now on, and nothing that was read from another one."""
         state = self.app.state
         getattr(state, ACCESS_STATE)._client = client
-        state.peerd_metrics, state.peerd_log_streams = SnapshotReader(), LogStreams()
-        state.peerd_events = EventHub()
+        state.peerd_metrics = SnapshotReader()
+        state.peerd_log_streams, state.peerd_events = StreamHub(), StreamHub()
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,17 +13,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from peerd import Client
+from peerd import Actor, Client, Right
 from peerd.domain.ring import ClaimRevoked, NodeRequested, Ring, TasksAvailable
 from peerd.doorbell.wake_ups import WakeUpSender
 from peerd.runtime.observability.events import EventBus
 from peerd.runtime.process.process_context import RING_ACTION, ProcessContext
 from peerd.testing import eventually_async
-from peerd.web import reading_pauses
-from peerd.web.events.hub import EventHub
-from peerd.web.events.messages import EventFilter, EventKind
-from peerd.web.events.viewer import Viewer
-from peerd.web.reading_pauses import REST, ReadingPauses
+from peerd.web.streams import hub as streams
+from peerd.web.streams.events import EventFilter, EventViewer, watch_events
+from peerd.web.streams.hub import REST, ReadingPauses, StreamHub
+from peerd.web.streams.states import EventKind, EventMessage
 from peerd.web_server.app_state import RingSubscriptions
 from tests.unit.work.test_rung_polling import AGENT, WORKER, FakeLink
 
@@ -36,24 +36,34 @@ class Harness:
     def __init__(self, client: Client, folder: Path) -> None:
         self.client = client
         self.process = ProcessContext(FakeLink(), EventBus())
-        self.hub = EventHub(interval=AN_HOUR)
+        self.hub = StreamHub(interval=AN_HOUR)
         self.hub.attach(self.process, RingSubscriptions(self.process, folder))
         self.agent = WakeUpSender(folder)
         self.agent.open()
 
-    async def watch(self, *kinds: EventKind, queues: frozenset[str] | None = None) -> Viewer:
+    async def watch(self, *kinds: EventKind, queues: frozenset[str] | None = None) -> EventViewer:
         """A viewer whose topics have been read until nothing was new."""
-        viewer = await self.hub.join(self.client.aio, EventFilter(frozenset(kinds)), None, queues)
-        topics = list(self.hub._topics.values())
-        await eventually_async(lambda: all(topic._pauses._pause >= AN_HOUR for topic in topics))
-        await viewer.take(0)
+        actor = Actor(name="viewer", rights=frozenset({Right.VIEW}), queues=queues)
+        viewer = await watch_events(self.hub, self.client.aio.acting_as(actor), EventFilter(frozenset(kinds)))
+        read = list(self.hub.topics.values())
+        await eventually_async(lambda: all(topic._pauses._pause >= AN_HOUR for topic in read))
+        await taken(viewer, 0)
         return viewer
+
+
+async def taken(viewer: EventViewer, within: float) -> list[EventMessage]:
+    """The messages that are pending; none if nothing changes in this many seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within):
+            await viewer.news.wait()
+    viewer.news.clear()
+    return viewer.take_messages()
 
 
 @pytest.fixture
 async def harness(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Harness]:
     for name, value in (("SHORTEST_PAUSE", 0.01), ("REST", 0.0), ("GROWTH", 1e9)):
-        monkeypatch.setattr(reading_pauses, name, value)
+        monkeypatch.setattr(streams, name, value)
     harness = Harness(client, tmp_path)
     yield harness
     harness.process.draining.set()
@@ -67,9 +77,9 @@ async def test_a_ring_of_its_queues_makes_a_reader_of_tasks_read(harness: Harnes
     viewer = await harness.watch(EventKind.TASK, queues=frozenset({"video"}))
     job = harness.client.enqueue("video", name="new")
     assert harness.agent.send(ME, TasksAvailable(("mail",)))
-    assert await viewer.take(0.2) == [], "of another queue"
+    assert await taken(viewer, 0.2) == [], "of another queue"
     assert harness.agent.send(ME, TasksAvailable(("mail", "video")))
-    assert [message.key for message in await viewer.take(20)] == [str(job.id)]
+    assert [message.key for message in await taken(viewer, 20)] == [str(job.id)]
 
 
 async def test_a_claim_that_was_revoked_makes_it_read_too(harness: Harness) -> None:
@@ -81,9 +91,9 @@ async def test_a_claim_that_was_revoked_makes_it_read_too(harness: Harness) -> N
     harness.client.tasks.cancel(1)
     send(NodeRequested("here"), AGENT)
     send(ClaimRevoked((1,)), WORKER)
-    assert await viewer.take(0.2) == [], "no news of tasks, or none of the agent"
+    assert await taken(viewer, 0.2) == [], "no news of tasks, or none of the agent"
     send(ClaimRevoked((1,)), AGENT)
-    assert [message.status for message in await viewer.take(20)] == ["canceled"]
+    assert [message.status for message in await taken(viewer, 20)] == ["canceled"]
 
 
 async def test_rings_come_only_while_somebody_watches_tasks(harness: Harness) -> None:

@@ -24,10 +24,10 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import Done
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.testing import eventually
-from peerd.web.events import readers, response
-from peerd.web.events.hub import EventHub
-from peerd.web.events.messages import EventFilter, EventKind, EventMessage
-from peerd.web.events.viewer import MAX_PENDING, Viewer
+from peerd.web.streams import response, states
+from peerd.web.streams.events import MAX_PENDING, EventFilter, EventViewer
+from peerd.web.streams.hub import COMPLETE, StreamHub, Viewer
+from peerd.web.streams.states import EventKind, EventMessage
 from tests.support.served_api import ShownApp
 from tests.unit.operate.claiming_process import ClaimingProcess
 from tests.web.access_world import bearer
@@ -36,14 +36,14 @@ INTERVAL = 0.05
 
 
 @pytest.fixture
-def hub(address: str, shown_app: ShownApp) -> EventHub:
-    hub = EventHub(interval=INTERVAL, max_viewers=60)
+def hub(address: str, shown_app: ShownApp) -> StreamHub:
+    hub = StreamHub(interval=INTERVAL, max_viewers=60)
     shown_app.app.state.peerd_events = hub
     return hub
 
 
 @pytest.fixture
-def url(address: str, hub: EventHub) -> str:
+def url(address: str, hub: StreamHub) -> str:
     return f"{address}/api/v1/events"
 
 
@@ -108,7 +108,7 @@ def test_alerts_come_on_are_reported_again_and_go(url: str, client: Client, monk
         found = AlertReport(kind=kind, subject=subject, node="video-1", text="it is so", times=times)
         client.database.run(record_alert, found, ReportAge())
 
-    monkeypatch.setattr(readers, "ALERTS_OF_EACH_KIND", 1)
+    monkeypatch.setattr(states, "ALERTS_OF_EACH_KIND", 1)
     report("backlog", "video")
     with watching(url, type="alert") as stream, watching(url, type="alert", queue="video") as of_video:
         for one in (stream, of_video):
@@ -147,7 +147,7 @@ def test_a_filter_by_status_tells_also_what_leaves_it(url: str, client: Client) 
 
 def test_a_watched_task_is_read_however_old_it_is(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TASKS_OF_EACH_KIND", "FOLLOWED"):
-        monkeypatch.setattr(readers, name, 1)
+        monkeypatch.setattr(states, name, 1)
     with watching(url, type="task", task=2) as stream:
         assert [stream.next()[1].get("id") for _ in range(2)] == [None, "2"]
         client.tasks.change(2, priority=77)
@@ -172,17 +172,17 @@ def test_a_viewer_that_comes_again_gets_what_it_has_missed_or_everything(url: st
             assert after_a_loss.next() == ("reset", {"type": "queue"}), "it cannot know what is gone"
 
 
-def test_viewers_of_the_same_share_a_reader_which_ends_with_the_last_of_them(url: str, hub: EventHub) -> None:
+def test_viewers_of_the_same_share_a_reader_which_ends_with_the_last_of_them(url: str, hub: StreamHub) -> None:
     with ExitStack() as opened:
         streams = [opened.enter_context(watching(url)) for _ in range(5)]
         for stream in streams:
             stream.until(lambda data: "priority" in data)
-        tasks = [topic._task for topic in hub._topics.values()]
+        tasks = [topic._task for topic in hub.topics.values()]
         assert len(tasks) == len(EventKind)
-    eventually(lambda: not hub._topics and all(one is not None and one.done() for one in tasks))
+    eventually(lambda: not hub.topics and all(one is not None and one.done() for one in tasks))
 
 
-def test_no_more_than_a_number_of_streams_are_open_and_a_draining_process_takes_none(url: str, hub: EventHub) -> None:
+def test_no_more_than_a_number_of_streams_are_open_and_a_draining_process_takes_none(url: str, hub: StreamHub) -> None:
     hub.max_viewers = 2
     with watching(url) as one, watching(url, type="node"):
         refused = httpx.get(url)
@@ -218,9 +218,9 @@ def test_a_viewer_whose_rights_end_is_sent_away(url: str, client: Client, monkey
 
 
 def test_a_viewer_that_does_not_read_is_dropped(
-    url: str, hub: EventHub, client: Client, monkeypatch: pytest.MonkeyPatch
+    url: str, hub: StreamHub, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(response, "SEND_WITHIN", 0.3)
+    monkeypatch.setattr(EventViewer, "send_within", 0.3)
     address = httpx.URL(url)
     client.enqueue_many(["big"] * 150, name="n" * 200, limit_key="k" * 200)
     with socket.socket() as slow:
@@ -242,14 +242,36 @@ def test_a_viewer_that_does_not_read_is_dropped(
                 over.set()
 
 
-async def test_what_waits_for_a_viewer_is_bounded_and_a_state_replaces_an_earlier_one() -> None:
-    viewer = Viewer(EventFilter())
+def test_what_waits_for_a_viewer_is_bounded_and_a_state_replaces_an_earlier_one() -> None:
+    viewer = EventViewer(EventFilter())
     for number in range(3 * MAX_PENDING):
         viewer.offer(EventMessage(EventKind.QUEUE, "mail", "", number=number))
-    assert ([message.number for message in await viewer.take(1)], viewer.end) == ([3 * MAX_PENDING - 1], None)
+    assert ([message.number for message in viewer.take_messages()], viewer.end) == ([3 * MAX_PENDING - 1], None)
     for number in range(MAX_PENDING + 1):
         viewer.offer(EventMessage(EventKind.QUEUE, str(number), "", number=number))
     assert viewer.end == "slow"
+
+
+async def test_a_complete_stream_ends_after_what_was_found_last_and_another_at_once() -> None:
+    class Waiting(Viewer):
+        opening, comment, send_within, farewell = b"open", b"", 1.0, b"bye"
+        pending = b"one"
+
+        async def take(self) -> bytes:
+            taken, self.pending = self.pending, b""
+            return taken
+
+    async def is_allowed() -> bool:
+        return True
+
+    for reason, rest in ((COMPLETE, [b"two", b"bye"]), ("draining", [b"bye"])):
+        viewer = Waiting()
+        viewer.news.set()
+        events = response.EventStream(StreamHub(), viewer, is_allowed).body_iterator
+        assert [await anext(aiter(events)) for _ in range(2)] == [b"open", b"one"]
+        viewer.pending = b"two"
+        viewer.close(reason)
+        assert [part async for part in events] == rest
 
 
 def test_a_database_that_is_away_ends_no_stream(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +305,7 @@ def test_a_wrong_query_is_refused_and_a_silent_stream_lives(url: str, monkeypatc
         assert httpx.get(url, params=query).status_code == 422, query
 
 
-def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client, hub: EventHub) -> None:
+def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client, hub: StreamHub) -> None:
     with Client(url.removesuffix("/api/v1/events")) as remote:
         events = iter(remote.events("queue"))
         assert [next(events).type for _ in range(3)] == ["reset", "queue", "queue"]

@@ -19,8 +19,10 @@ from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from peerd.testing import eventually
-from peerd.web import create_app, log_streams
-from tests.support.served_api import served
+from peerd.web import create_app
+from peerd.web.streams import log_lines
+from peerd.web.streams import response as stream_response
+from tests.support.served_api import ShownApp, served
 from tests.web.access_world import API, bearer, problem
 
 HOSTILE = '</script><script>alert(1)</script>\x1b[2J\u202e\r\n\ndata: {"forged": 1}\n\nevent: end'
@@ -93,12 +95,12 @@ def test_a_stream_follows_a_task_to_its_end(http: httpx.Client, client: Client) 
 def test_many_watchers_cost_one_reading_and_a_slow_one_misses_nothing(
     http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_streams, "MAX_BEHIND", 3)
+    monkeypatch.setattr(log_lines, "MAX_BEHIND", 3)
     readings: list[int] = []
     logs = TaskOperations.logs.__wrapped__
 
     def counted(group: Any, task_id: int, **wanted: Any) -> Any:
-        readings.extend([task_id] * (wanted["limit"] == 2 * log_streams.PAGE))
+        readings.extend([task_id] * (wanted["limit"] == 2 * log_lines.PAGE))
         return logs(group, task_id, **wanted)
 
     monkeypatch.setattr(TaskOperations, "logs", type(TaskOperations.logs)(counted))
@@ -115,10 +117,10 @@ def test_many_watchers_cost_one_reading_and_a_slow_one_misses_nothing(
 
 
 def test_there_are_only_so_many_streams_which_get_comments_and_end_with_a_deleted_task(
-    http: httpx.Client, client: Client, monkeypatch: pytest.MonkeyPatch
+    http: httpx.Client, shown_app: ShownApp, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_streams, "MAX_STREAMS", 1)
-    monkeypatch.setattr(log_streams, "COMMENT_EVERY", 0.2)
+    shown_app.app.state.peerd_log_streams.max_viewers = 1
+    monkeypatch.setattr(stream_response, "KEEP_ALIVE", 0.2)
     with http.stream("GET", "/tasks/1/logs/stream", timeout=60) as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith(":")) == ": nothing new"
@@ -136,8 +138,8 @@ def test_a_stream_ends_with_the_rights_of_its_watcher(
     address: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = client.tokens.create("t", ["view"])
-    monkeypatch.setattr(log_streams, "RECHECK_EVERY", 0.1)
-    monkeypatch.setattr(log_streams, "READ_EVERY", 0.05)
+    monkeypatch.setattr(stream_response, "RECHECK_EVERY", 0.1)
+    monkeypatch.setattr(stream_response, "KEEP_ALIVE", 0.05)
     write(client, 1, "one")
     with (
         httpx.Client(base_url=address + API, headers=bearer(token.secret)) as http,
@@ -154,7 +156,7 @@ def test_a_stream_ends_with_the_rights_of_its_watcher(
 def test_a_stream_ends_when_its_task_leaves_the_queues_of_its_watcher(
     address: str, client: Client, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
 ) -> None:
-    monkeypatch.setattr(log_streams, "READ_EVERY", 0.05)
+    monkeypatch.setattr(log_lines, "READ_EVERY", 0.05)
     write(client, 1, "one")
     scopes = sorted([["video"], None], key=lambda scope: (scope is None) is is_first)
     tokens = [client.tokens.create("t", ["view"], queues=scope) for scope in scopes]

@@ -14,12 +14,11 @@ from peerd.web.access.authentication import Authenticate
 from peerd.web.access.login import LoginService
 from peerd.web.arguments import API
 from peerd.web.dependencies import ACCESS_STATE
-from peerd.web.events.hub import EventHub
-from peerd.web.log_streams import LogStreams
 from peerd.web.pages.dashboard import add_dashboard
 from peerd.web.problems import ProblemDetails, add_problem_handlers
 from peerd.web.request_guard import RequestGuard
 from peerd.web.routes import events, files, health, log_stream, operations, rest, session, uploads
+from peerd.web.streams.hub import StreamHub
 
 DESCRIPTION = """\
 Tasks, queues, limits, nodes, schedules and files of a peerd cluster.
@@ -72,8 +71,8 @@ def create_app(
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.state.peerd_metrics = metrics.SnapshotReader()
-    app.state.peerd_log_streams = LogStreams()
-    app.state.peerd_events = EventHub()
+    app.state.peerd_log_streams = StreamHub()
+    app.state.peerd_events = StreamHub()
     add_problem_handlers(app)
     _complete_document(app)
     add_dashboard(app)

@@ -63,15 +63,10 @@ AioClientDependency = Annotated[AioClient, Depends(acting_client)]
 ViewerOfAllDependency = Annotated[Actor, Depends(_viewer_of_all)]
 
 
-async def may_still_view(request: Request, scope: frozenset[str] | None) -> bool:
-    """Whether the actor of a request that lasts may view what it could at its beginning; see `scope_of`."""
+async def may_still_view(request: Request) -> bool:
+    """Whether the actor of a request that lasts may view what it could at its beginning."""
     try:
         found = await find_actor_again(request)
     except (PeerdError, AccessRefused):
         return False
-    return found.may(Right.VIEW) and found.queues == scope
-
-
-def scope_of(client: AioClient) -> frozenset[str] | None:
-    """What a client may see, if it may see anything: where two scopes are equal, one reader of events serves both."""
-    return client.actor.queues
+    return found.may(Right.VIEW) and found.queues == _actor(request).queues

@@ -21,7 +21,6 @@ MAX_EVENT: Final = 1024 * 1024
 """Bytes of an event."""
 SILENCE: Final = 45.0
 """Seconds without any byte after which the connection counts as lost; a server sends a comment every 15."""
-LAST_EVENTS: Final = frozenset({"bye"})
 
 
 class ClusterEvent(msgspec.Struct, frozen=True):
@@ -147,7 +146,7 @@ class EventReader:
     def _read(self) -> ClusterEvent | None:
         parts = self._parts = self._parts or self._enter()
         for event in self._events:
-            if event.type in LAST_EVENTS:
+            if event.type == "bye":
                 self._leave()
                 return None
             return event

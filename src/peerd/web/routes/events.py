@@ -12,12 +12,13 @@ from pydantic import Field
 from peerd.domain.access import Right
 from peerd.domain.errors import NotPermitted
 from peerd.domain.lifecycle import Status
-from peerd.web.dependencies import AioClientDependency, may_still_view, scope_of
-from peerd.web.events.hub import EventHub, TooManyViewers
-from peerd.web.events.messages import EventFilter, EventKind
-from peerd.web.events.response import EventStream
+from peerd.web.dependencies import AioClientDependency, may_still_view
 from peerd.web.fields import MAX_ID, Queue, RequestBody
 from peerd.web.problems import documented, problem_response
+from peerd.web.streams.events import EventFilter, watch_events
+from peerd.web.streams.hub import StreamHub, TooManyViewers
+from peerd.web.streams.response import EventStream
+from peerd.web.streams.states import EventKind
 from peerd.web_server.app_state import ring_subscriptions
 
 router = APIRouter(prefix="/events", tags=["events"])
@@ -68,13 +69,12 @@ async def stream_events(
     """Events of tasks, queues, nodes and alerts, as Server-Sent Events: first the present state, then each change."""
     if not client.actor.may(Right.VIEW):
         raise NotPermitted(client.actor.name, "events", f"it needs the right {Right.VIEW}")
-    scope = scope_of(client)
-    hub: EventHub = request.app.state.peerd_events
+    hub: StreamHub = request.app.state.peerd_events
     hub.attach(getattr(request.state, "peerd", None), ring_subscriptions(request.state))
     try:
-        viewer = await hub.join(client, wanted.to_filter(), last_event_id, scope)
+        viewer = await watch_events(hub, client, wanted.to_filter(), last_event_id)
     except TooManyViewers:
         detail = f"this process has {hub.max_viewers} streams already, or it stops; ask again, or read pages instead"
         headers = {"retry-after": RETRY_AFTER}
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "TooManyViewers", detail, headers=headers)
-    return EventStream(hub, viewer, partial(may_still_view, request, scope))
+    return EventStream(hub, viewer, partial(may_still_view, request))

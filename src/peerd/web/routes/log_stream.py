@@ -9,10 +9,13 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import Field
 
-from peerd.web.dependencies import AioClientDependency, may_still_view, scope_of
+from peerd.web.dependencies import AioClientDependency, may_still_view
 from peerd.web.fields import RequestBody, TaskId
-from peerd.web.log_streams import LogStreams
 from peerd.web.problems import documented
+from peerd.web.streams.hub import StreamHub
+from peerd.web.streams.log_lines import watch_lines
+from peerd.web.streams.response import EventStream
+from peerd.web_server.app_state import ring_subscriptions
 
 router = APIRouter(tags=["tasks"])
 ERRORS = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
@@ -42,7 +45,7 @@ async def stream(
     last_event_id: Annotated[str | None, Header(pattern=CURSOR)] = None,
 ) -> Response:
     """The log lines of a task as server-sent events, until it has ended. `Last-Event-ID` continues after that line."""
-    streams: LogStreams = request.app.state.peerd_log_streams
-    process = getattr(request.state, "peerd", None)
-    after, is_allowed = last_event_id or wanted.after, partial(may_still_view, request, scope_of(client))
-    return await streams.open(client, task_id, after, wanted.level, process, is_allowed)
+    hub: StreamHub = request.app.state.peerd_log_streams
+    hub.attach(getattr(request.state, "peerd", None), ring_subscriptions(request.state))
+    viewer = await watch_lines(hub, client, task_id, last_event_id or wanted.after, wanted.level)
+    return EventStream(hub, viewer, partial(may_still_view, request))
