@@ -33,7 +33,7 @@ async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[st
     back = safe_path(values.pop(BACK, None))
     call = ActionCall(page.client, key_of(page), values)
     try:
-        done = await action.run(call)
+        done = await action.do(call)
     except (PeerdError, ValueError) as error:
         asked = await action.fields_of(call)
         status = (

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from peerd.domain.task import NAME_LIMIT
-from peerd.operate.client import AioClient
-from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
+from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction, json_value, whole_number
 from peerd.web.pages.formats import number, one_line
 from peerd.web.pages.subjects import Subject
-from peerd.web.pages.task_actions import json_value, whole_number
-
-Run = Callable[[ActionCall], Awaitable[ActionDone]]
 
 # ---------------------------------------------------------------- queues and limits
 
@@ -43,26 +38,14 @@ REMOVED_LIMIT: Final = (
 )
 
 
-async def _pause(call: ActionCall) -> ActionDone:
+def _was_paused(call: ActionCall, _: None) -> str:
     duration = call.text("duration")
-    await call.client.queues.pause(call.key, duration)
-    return ActionDone(
-        f"The queue {one_line(call.key)} is paused{f' for {duration}' if duration else ''}.",
-        undo=Subject.QUEUE.action(call.key, "resume"),
-    )
+    return f"The queue {one_line(call.key)} is paused{f' for {duration}' if duration else ''}."
 
 
-async def _resume(call: ActionCall) -> ActionDone:
-    await call.client.queues.resume(call.key)
-    return ActionDone(f"The queue {one_line(call.key)} is open again.", undo=Subject.QUEUE.action(call.key, "pause"))
-
-
-async def _kick(call: ActionCall) -> ActionDone:
-    count = await call.client.queues.kick(call.key, whole_number("limit", call.values.get("limit", "")))
+def _were_kicked(_: ActionCall, count: int) -> str:
     tasks = "task is" if count == 1 else "tasks are"
-    return ActionDone(
-        f"{number(count)} {tasks} pending now." if count else "Nothing was kicked: no task is buried or delayed."
-    )
+    return f"{number(count)} {tasks} pending now." if count else "Nothing was kicked: no task is buried or delayed."
 
 
 def _target(call: ActionCall) -> dict[str, Any]:
@@ -89,75 +72,51 @@ async def _remove_limit(call: ActionCall) -> ActionDone:
 
 QUEUE_ACTIONS: Final = (
     PageAction(
-        subject=Subject.QUEUE,
-        verb="pause",
-        label="Pause",
-        run=_pause,
-        fields=(PAUSE_DURATION,),
+        "queues.pause",
+        "Pause",
         effect="No task of {key} is claimed meanwhile. Running ones go on.",
+        fields=(PAUSE_DURATION,),
+        notice=_was_paused,
+        undo="resume",
     ),
     PageAction(
-        subject=Subject.QUEUE, verb="resume", label="Resume", run=_resume, effect="Tasks of {key} are claimed again."
+        "queues.resume",
+        "Resume",
+        effect="Tasks of {key} are claimed again.",
+        notice="The queue {key} is open again.",
+        undo="pause",
     ),
     PageAction(
-        subject=Subject.QUEUE,
-        verb="kick",
-        label="Kick",
-        run=_kick,
-        fields=(KICK_LIMIT,),
+        "queues.kick",
+        "Kick",
         effect="Buried tasks of {key} become pending, the longest buried first; if there are none, delayed ones.",
+        fields=(KICK_LIMIT,),
+        notice=_were_kicked,
     ),
     PageAction(
-        subject=Subject.LIMIT,
-        verb="set",
-        creates=True,
-        label="Set a limit",
-        run=_set_limit,
-        fields=LIMIT_FIELDS,
+        "limits.set",
+        "Set a limit",
         effect="This limit takes the place of the present one in the whole cluster, within a second.",
+        fields=LIMIT_FIELDS,
+        run=_set_limit,
+        creates=True,
     ),
     PageAction(
-        subject=Subject.LIMIT,
-        verb="remove",
-        label="Remove",
-        run=_remove_limit,
-        fields=REMOVED_LIMIT,
+        "limits.remove",
+        "Remove",
         effect="This limit of {key} is removed.",
+        fields=REMOVED_LIMIT,
+        run=_remove_limit,
     ),
 )
 
 # ---------------------------------------------------------------- nodes
 
 
-async def _drain(call: ActionCall) -> ActionDone:
-    await call.client.nodes.drain(call.key)
-    return ActionDone(
-        f"{one_line(call.key)} claims no more tasks. Below you see it become empty.",
-        Subject.NODE.page(call.key),
-        undo=Subject.NODE.action(call.key, "undrain"),
-    )
-
-
-async def _undrain(call: ActionCall) -> ActionDone:
-    await call.client.nodes.undrain(call.key)
-    return ActionDone(f"{one_line(call.key)} claims tasks again.", undo=Subject.NODE.action(call.key, "drain"))
-
-
-async def _forget(call: ActionCall) -> ActionDone:
-    await call.client.nodes.forget(call.key)
-    return ActionDone(f"The node {one_line(call.key)} is forgotten.", "/nodes")
-
-
 async def _reload(call: ActionCall) -> ActionDone:
     kinds = (call.text("kinds") or "").replace(",", " ").split()
     request = await call.client.nodes.request_reload(call.key, kinds or None, config_only=call.is_on("config_only"))
     return ActionDone(f"The reload of {one_line(call.key)} was requested.", f"/nodes/request/{request.id}")
-
-
-async def _scale(call: ActionCall) -> ActionDone:
-    count = whole_number("count", call.values.get("count", ""))
-    request = await call.client.nodes.request_scale(call.key, call.text("kind") or "", count)
-    return ActionDone(f"{count} processes were requested.", f"/nodes/request/{request.id}")
 
 
 async def _kinds(call: ActionCall) -> list[str]:
@@ -184,47 +143,44 @@ async def _scale_fields(call: ActionCall) -> tuple[FormField, ...]:
 
 NODE_ACTIONS: Final = (
     PageAction(
-        subject=Subject.NODE,
-        verb="drain",
-        label="Drain",
-        run=_drain,
-        needs_all_queues=True,
+        "nodes.drain",
+        "Drain",
         effect="{key} claims no more tasks. Running ones go on to their end.",
+        notice="{key} claims no more tasks. Below you see it become empty.",
+        leads_to="{page}",
+        undo="undrain",
     ),
     PageAction(
-        subject=Subject.NODE,
-        verb="undrain",
-        label="Undrain",
-        run=_undrain,
-        needs_all_queues=True,
+        "nodes.undrain",
+        "Undrain",
         effect="{key} claims tasks again.",
+        notice="{key} claims tasks again.",
+        undo="drain",
     ),
     PageAction(
-        subject=Subject.NODE,
-        verb="reload",
-        label="Reload",
-        run=_reload,
-        fields=_reload_fields,
-        needs_all_queues=True,
+        "nodes.reload",
+        "Reload",
         effect="The processes of {key} are replaced one by one, with new code and settings. No task is lost.",
+        operation="nodes.request_reload",
+        fields=_reload_fields,
+        run=_reload,
     ),
     PageAction(
-        subject=Subject.NODE,
-        verb="scale",
-        label="Scale",
-        run=_scale,
-        fields=_scale_fields,
-        needs_all_queues=True,
+        "nodes.scale",
+        "Scale",
         effect="{key} runs this number of processes of one kind. Its next start or reload goes back to its peerd.toml.",
+        operation="nodes.request_scale",
+        fields=_scale_fields,
+        notice="{count} processes were requested.",
+        leads_to="/nodes/request/{result.id}",
     ),
     PageAction(
-        subject=Subject.NODE,
-        verb="forget",
-        label="Forget",
-        run=_forget,
-        is_destructive=True,
-        needs_all_queues=True,
+        "nodes.forget",
+        "Forget",
         effect="The row of {key} is deleted. Only a node that is gone can be forgotten.",
+        notice="The node {key} is forgotten.",
+        leads_to="/nodes",
+        is_destructive=True,
     ),
 )
 
@@ -253,15 +209,6 @@ ARGUMENTS: Final = FormField(
 )
 
 
-def _switch(operation: Callable[[AioClient, str], Awaitable[object]], past: str, inverse: str) -> Run:
-    async def run(call: ActionCall) -> ActionDone:
-        await operation(call.client, call.key)
-        undo = Subject.SCHEDULE.action(call.key, inverse)
-        return ActionDone(f"The schedule {one_line(call.key)} is {past}.", undo=undo)
-
-    return run
-
-
 async def _run_now(call: ActionCall) -> ActionDone:
     text = call.text("arguments")
     given = [] if text is None else json_value("arguments", text)
@@ -285,55 +232,43 @@ async def _create_schedule(call: ActionCall) -> ActionDone:
     return ActionDone(f"The schedule {one_line(name)} was created; running nodes have it within seconds.", "/schedules")
 
 
-async def _delete_schedule(call: ActionCall) -> ActionDone:
-    await call.client.schedules.delete(call.key)
-    return ActionDone(f"The schedule {one_line(call.key)} was deleted.", "/schedules")
-
-
 SCHEDULE_ACTIONS: Final = (
     PageAction(
-        subject=Subject.SCHEDULE,
-        verb="run",
-        label="Run now",
-        run=_run_now,
-        fields=(ARGUMENTS,),
-        needs_all_queues=True,
+        "schedules.run",
+        "Run now",
         effect="{key} runs once, beside its ticks.",
+        fields=(ARGUMENTS,),
+        run=_run_now,
     ),
     PageAction(
-        subject=Subject.SCHEDULE,
-        verb="enable",
-        label="Enable",
-        run=_switch(lambda client, key: client.schedules.enable(key), "enabled", inverse="disable"),
-        needs_all_queues=True,
+        "schedules.enable",
+        "Enable",
         effect="{key} ticks again. Ticks that it has missed are not made up for.",
+        notice="The schedule {key} is enabled.",
+        undo="disable",
     ),
     PageAction(
-        subject=Subject.SCHEDULE,
-        verb="disable",
-        label="Disable",
-        run=_switch(lambda client, key: client.schedules.disable(key), "disabled", inverse="enable"),
-        needs_all_queues=True,
+        "schedules.disable",
+        "Disable",
         effect="{key} ticks no more, in the whole cluster. It can still be run by hand.",
+        notice="The schedule {key} is disabled.",
+        undo="enable",
     ),
     PageAction(
-        subject=Subject.SCHEDULE,
-        verb="create",
-        creates=True,
-        label="Create a schedule",
-        run=_create_schedule,
-        fields=SCHEDULE_FIELDS,
-        needs_all_queues=True,
+        "schedules.create",
+        "Create a schedule",
         effect="A task is enqueued at each tick, on whatever node; it survives restarts.",
+        fields=SCHEDULE_FIELDS,
+        run=_create_schedule,
+        creates=True,
     ),
     PageAction(
-        subject=Subject.SCHEDULE,
-        verb="delete",
-        label="Delete",
-        run=_delete_schedule,
-        is_destructive=True,
-        needs_all_queues=True,
+        "schedules.delete",
+        "Delete",
         effect="{key} is deleted. What it has enqueued stays.",
+        notice="The schedule {key} was deleted.",
+        leads_to="/schedules",
+        is_destructive=True,
     ),
 )
 CLUSTER_ACTIONS: Final = (*QUEUE_ACTIONS, *NODE_ACTIONS, *SCHEDULE_ACTIONS)

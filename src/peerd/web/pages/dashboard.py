@@ -197,7 +197,7 @@ FORMS: Final[dict[str, FormHandler]] = {
     "/tokens": access.create_token,
 }
 """What answers a POST request for a path."""
-ACTIONS = ActionRegistry(*TASK_ACTIONS, *bulk.BULK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
+ACTIONS = ActionRegistry(*TASK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
 
 
 def add_dashboard(app: FastAPI) -> None:

@@ -1,17 +1,14 @@
-"""The actions on one task."""
+"""The actions on one task, and on one bulk action."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from peerd.domain.access import Right
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import TaskEvent, sources
-from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, JSON_EXAMPLE, NAME_LIMIT, Task
-from peerd.operate.client import AioClient
-from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
+from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
+from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction, json_value, whole_number
 from peerd.web.pages.formats import one_line
 from peerd.web.pages.subjects import Subject
 from peerd.web.pages.url_query import UrlQuery
@@ -35,27 +32,6 @@ PRIORITY_HINT: Final = "Higher first."
 def allowed_verbs(task: Task) -> list[str]:
     """The actions that the status of a task allows, and to enqueue it again."""
     return [*(verb for verb, event in EVENT_OF.items() if task.status in sources(event)), "again"]
-
-
-def _simple(
-    operation: Callable[[AioClient, int], Awaitable[object]], past: str, inverse: str | None = None
-) -> Callable[[ActionCall], Awaitable[ActionDone]]:
-    async def run(call: ActionCall) -> ActionDone:
-        await operation(call.client, int(call.key))
-        undo = None if inverse is None else Subject.TASK.action(call.key, inverse)
-        return ActionDone(f"Task {call.key} was {past}.", undo=undo)
-
-    return run
-
-
-async def _cancel(call: ActionCall) -> ActionDone:
-    await call.client.tasks.cancel(int(call.key), call.text("reason") or "canceled by hand")
-    return ActionDone(f"Task {call.key} was canceled.", undo=Subject.TASK.action(call.key, "retry"))
-
-
-async def _snooze(call: ActionCall) -> ActionDone:
-    await call.client.tasks.snooze(int(call.key), call.text("duration") or "")
-    return ActionDone(f"Task {call.key} was snoozed: it starts in {call.text('duration')}.")
 
 
 async def _move(call: ActionCall) -> ActionDone:
@@ -96,41 +72,32 @@ def _back_to(verb: str, task: Task, **values: str) -> str:
     return UrlQuery(tuple(values.items())).address(Subject.TASK.action(task.id, verb))
 
 
-async def _delete(call: ActionCall) -> ActionDone:
-    await call.client.tasks.delete(int(call.key))
-    return ActionDone(f"Task {call.key} was deleted.", "/tasks")
-
-
 async def _enqueue_again(call: ActionCall) -> ActionDone:
     task = await call.client.tasks.get(int(call.key))
-    options: dict[str, Any] = {
-        "name": call.text("name") or "",
-        "priority": whole_number("priority", call.values["priority"]),
-    }
+    queue = call.text("queue") or task.queue
+    kept = {name: getattr(task, name) for name in ("timeout", "max_attempts", "limit_key")}
+    options: dict[str, Any] = {name: value for name, value in kept.items() if value is not None}
     if task.body_bytes is not None:
         options["bytes"] = task.body_bytes
     elif task.json is None and task.body is not None:
         options["text"] = call.values.get("body", "")
     else:
-        options["body"] = await _fitting_body(call, call.text("queue") or task.queue, call.values.get("body", "null"))
-    for name in ("timeout", "max_attempts", "limit_key"):
-        if getattr(task, name) is not None:
-            options[name] = getattr(task, name)
-    if (node := call.text("node")) is not None:
-        options["node"] = node
-    job = await call.client.enqueue(call.text("queue") or task.queue, **options)
-    return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
+        options["body"] = await _fitting_body(call, queue, call.values.get("body", "null"))
+    return await _enqueue_in(call, queue, options)
 
 
 async def _enqueue(call: ActionCall) -> ActionDone:
-    options: dict[str, Any] = {"name": call.text("name") or ""}
-    options["body"] = await _fitting_body(call, call.text("queue") or "", call.text("body") or "null")
+    queue = call.text("queue") or ""
+    return await _enqueue_in(call, queue, {"body": await _fitting_body(call, queue, call.text("body") or "null")})
+
+
+async def _enqueue_in(call: ActionCall, queue: str, options: dict[str, Any]) -> ActionDone:
+    """Enqueue a task with these options, and those that were typed."""
     if (priority := call.text("priority")) is not None:
         options["priority"] = whole_number("priority", priority)
-    for name in ("node", "start_in"):
-        if (given := call.text(name)) is not None:
-            options[name] = given
-    job = await call.client.enqueue(call.text("queue") or "", **options)
+    typed = {name: call.text(name) for name in ("node", "start_in")}
+    options |= {name: value for name, value in typed.items() if value is not None}
+    job = await call.client.enqueue(queue, name=call.text("name") or "", **options)
     return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
 
 
@@ -195,22 +162,6 @@ def body_text(task: Task) -> str:
     return task.body if task.json is None else json.dumps(task.json, indent=2, ensure_ascii=False)
 
 
-def whole_number(field: str, text: str) -> int:
-    """The number of a field; raises `InvalidTask`."""
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidTask(field, f"{one_line(text, 40)!r} is not a whole number") from None
-
-
-def json_value(field: str, text: str) -> Any:
-    """The value of a JSON text; raises `InvalidTask`, which names the place."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidTask(field, f"it is no JSON: {error}; such as {JSON_EXAMPLE}") from None
-
-
 REASON: Final = FormField(
     name="reason", label="Reason", hint="Becomes the error of the task.", value="canceled by hand"
 )
@@ -221,92 +172,99 @@ QUEUE: Final = FormField(name="queue", label="Queue", is_required=True, most=NAM
 
 TASK_ACTIONS: Final = (
     PageAction(
-        subject=Subject.TASK,
-        verb="retry",
-        label="Retry",
-        run=_simple(lambda client, key: client.tasks.retry(key), "retried"),
+        "tasks.retry",
+        "Retry",
         effect="Task {key} runs again at once, with all its attempts.",
+        notice="Task {key} was retried.",
     ),
+    PageAction("tasks.kick", "Kick", effect="Task {key} becomes pending now.", notice="Task {key} was kicked."),
     PageAction(
-        subject=Subject.TASK,
-        verb="kick",
-        label="Kick",
-        run=_simple(lambda client, key: client.tasks.kick(key), "kicked"),
-        effect="Task {key} becomes pending now.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="cancel",
-        label="Cancel",
-        run=_cancel,
-        fields=(REASON,),
-        is_destructive=True,
+        "tasks.cancel",
+        "Cancel",
         effect="Task {key} ends. If it is running, its handler is stopped.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="snooze",
-        label="Snooze",
-        run=_snooze,
-        fields=(DURATION,),
-        effect="Task {key} does not start before that time. If it is running, its handler is stopped.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="move",
-        label="Move to a node",
-        run=_move,
-        fields=node_fields,
-        effect="Only that node runs task {key}. If it is running elsewhere, it becomes pending.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="requeue",
-        label="Move to a queue",
-        run=_requeue,
-        fields=(QUEUE,),
-        effect="Task {key} waits in that queue. If it is running, it becomes pending.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="change",
-        label="Change",
-        run=_change,
-        fields=_change_fields,
-        effect="Task {key} has this priority and this body from now on.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="bury",
-        label="Bury",
-        run=_simple(lambda client, key: client.tasks.bury(key), "buried", inverse="kick"),
-        effect="Task {key} is buried until it is kicked or retried.",
-    ),
-    PageAction(
-        subject=Subject.TASK,
-        verb="delete",
-        label="Delete",
-        run=_delete,
+        fields=(REASON,),
+        notice="Task {key} was canceled.",
+        undo="retry",
         is_destructive=True,
+    ),
+    PageAction(
+        "tasks.snooze",
+        "Snooze",
+        effect="Task {key} does not start before that time. If it is running, its handler is stopped.",
+        fields=(DURATION,),
+        notice="Task {key} was snoozed: it starts in {duration}.",
+    ),
+    PageAction(
+        "tasks.move",
+        "Move to a node",
+        effect="Only that node runs task {key}. If it is running elsewhere, it becomes pending.",
+        fields=node_fields,
+        run=_move,
+    ),
+    PageAction(
+        "tasks.requeue",
+        "Move to a queue",
+        effect="Task {key} waits in that queue. If it is running, it becomes pending.",
+        operation="tasks.move_to_queue",
+        fields=(QUEUE,),
+        run=_requeue,
+    ),
+    PageAction(
+        "tasks.change",
+        "Change",
+        effect="Task {key} has this priority and this body from now on.",
+        fields=_change_fields,
+        run=_change,
+    ),
+    PageAction(
+        "tasks.bury",
+        "Bury",
+        effect="Task {key} is buried until it is kicked or retried.",
+        notice="Task {key} was buried.",
+        undo="kick",
+    ),
+    PageAction(
+        "tasks.delete",
+        "Delete",
         effect="Task {key}, its attempts and its log lines are deleted. This cannot be taken back.",
+        notice="Task {key} was deleted.",
+        leads_to="/tasks",
+        is_destructive=True,
     ),
     PageAction(
-        subject=Subject.TASK,
-        verb="again",
-        label="Enqueue again",
-        run=_enqueue_again,
-        fields=_again_fields,
-        right=Right.ENQUEUE,
+        "tasks.again",
+        "Enqueue again",
         effect="A new task is enqueued with these values; task {key} stays as it is.",
+        operation="enqueue",
+        fields=_again_fields,
+        run=_enqueue_again,
     ),
     PageAction(
-        subject=Subject.TASK,
-        verb="enqueue",
-        label="Enqueue a task",
-        run=_enqueue,
-        fields=_enqueue_fields,
-        right=Right.ENQUEUE,
-        creates=True,
+        "tasks.enqueue",
+        "Enqueue a task",
         effect="A free process of the cluster claims it as soon as it is due.",
+        operation="enqueue",
+        fields=_enqueue_fields,
+        run=_enqueue,
+        creates=True,
+    ),
+    PageAction(
+        "bulk.pause",
+        "Pause",
+        effect="Bulk action {key} stops before its next chunk, until it is resumed.",
+        notice="Bulk action {key} is paused.",
+    ),
+    PageAction(
+        "bulk.resume",
+        "Resume",
+        effect="Bulk action {key} goes on where it was paused.",
+        notice="Bulk action {key} goes on.",
+    ),
+    PageAction(
+        "bulk.cancel",
+        "Cancel",
+        effect="Bulk action {key} ends before its next chunk. What it has done stays done.",
+        notice="Bulk action {key} was canceled.",
+        is_destructive=True,
     ),
 )

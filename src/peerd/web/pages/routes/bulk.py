@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -23,14 +23,14 @@ from peerd.domain.bulk import (
     BulkRetry,
     BulkSnooze,
     TaskAction,
+    action_tag,
 )
 from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, NotPermitted, PeerdError
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.domain.units import parse_duration
-from peerd.operate.client import AioClient
 from peerd.operate.task_filter import TaskFilter
 from peerd.web.pages.action_pages import BACK
-from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction
+from peerd.web.pages.actions import ActionCall, FormField, whole_number
 from peerd.web.pages.notices import leave_notice
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.tasks import FILTER_NAMES, read_address
@@ -42,7 +42,6 @@ from peerd.web.pages.task_actions import (
     REASON,
     TASK_ACTIONS,
     node_fields,
-    whole_number,
 )
 from peerd.web.pages.url_query import UrlQuery, safe_path
 
@@ -130,26 +129,11 @@ async def act_on_selection(page: PageRequest, fields: list[tuple[str, str]]) -> 
 
 
 async def _act(page: PageRequest, task_id: int, action: TaskAction) -> None:
-    tasks = page.client.tasks
-    match action:
-        case BulkRetry():
-            await tasks.retry(task_id)
-        case BulkCancel(reason=reason):
-            await tasks.cancel(task_id, reason)
-        case BulkSnooze(seconds=seconds):
-            await tasks.snooze(task_id, seconds)
-        case BulkMove(node=node):
-            await tasks.move(task_id, node)
-        case BulkMoveToQueue(queue=queue):
-            await tasks.move_to_queue(task_id, queue)
-        case BulkChange(priority=priority):
-            await tasks.change(task_id, priority=priority)
-        case BulkKick():
-            await tasks.kick(task_id)
-        case BulkBury():
-            await tasks.bury(task_id)
-        case BulkDelete():
-            await tasks.delete(task_id)
+    """Call the operation on one task that has the name and the arguments of the action."""
+    if isinstance(action, BulkChange):
+        await page.client.tasks.change(task_id, priority=action.priority)
+    else:
+        await getattr(page.client.tasks, action_tag(action))(task_id, *msgspec.structs.astuple(action))
 
 
 async def _selection_form(
@@ -282,39 +266,3 @@ async def show_bulk(page: PageRequest) -> Response:
         has_manager=has_manager,
         live="type=task",
     )
-
-
-def _steer(
-    operation: Callable[[AioClient, int], Awaitable[object]], past: str
-) -> Callable[[ActionCall], Awaitable[ActionDone]]:
-    async def run(call: ActionCall) -> ActionDone:
-        await operation(call.client, int(call.key))
-        return ActionDone(f"Bulk action {call.key} {past}.")
-
-    return run
-
-
-BULK_ACTIONS: Final = (
-    PageAction(
-        subject=Subject.BULK,
-        verb="pause",
-        label="Pause",
-        run=_steer(lambda client, key: client.bulk.pause(key), "is paused"),
-        effect="Bulk action {key} stops before its next chunk, until it is resumed.",
-    ),
-    PageAction(
-        subject=Subject.BULK,
-        verb="resume",
-        label="Resume",
-        run=_steer(lambda client, key: client.bulk.resume(key), "goes on"),
-        effect="Bulk action {key} goes on where it was paused.",
-    ),
-    PageAction(
-        subject=Subject.BULK,
-        verb="cancel",
-        label="Cancel",
-        run=_steer(lambda client, key: client.bulk.cancel(key), "was canceled"),
-        is_destructive=True,
-        effect="Bulk action {key} ends before its next chunk. What it has done stays done.",
-    ),
-)
