@@ -28,8 +28,8 @@ from peerd.store.connection.database import Database
 from peerd.store.queue_states import sample_depths, write_depths
 from peerd.store.statements import DriverConnection, DriverResult
 from peerd.web import create_app
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.rendering import LIVE_HEADER
-from peerd.web.pages.subjects import Subject
 from tests.support.served_api import everyone, served
 
 REPETITIONS: Final = 20

@@ -12,8 +12,8 @@ from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.errors import InvalidFilter
 from peerd.operate.figures import AttemptFigures, SeriesPoint
 from peerd.store.time_series import bucket_start
-from peerd.web.pages.charts.series import MOST_LINES
-from peerd.web.pages.charts.series_history import MOST_SERIES, SeriesHistory
+from peerd.web.pages.charts import MOST_LINES
+from peerd.web.pages.series_history import MOST_SERIES, SeriesHistory
 
 BEGAN = datetime(2026, 11, 26, 9, 0, 7, tzinfo=UTC)
 HOUR = 3600.0

@@ -12,7 +12,7 @@ from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
 from peerd.store.nodes import mark_node_silent, register_incarnation
 from peerd.store.schedules import read_stored_schedules
-from peerd.web.body_limits import OF_ACTOR
+from peerd.web.request_checks import OF_ACTOR
 from tests.web.access_world import problem
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from peerd.web.metrics_app import metrics_app
+from peerd.web.node_metrics import metrics_app
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

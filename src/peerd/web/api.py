@@ -9,8 +9,7 @@ from fastapi import FastAPI
 from peerd.config.settings import AccessSettings
 from peerd.operate.client import Client
 from peerd.web import metrics
-from peerd.web.access.app_access import AppAccess
-from peerd.web.access.authentication import Authenticate
+from peerd.web.access.authentication import AppAccess, Authenticate
 from peerd.web.access.login import LoginService
 from peerd.web.arguments import API
 from peerd.web.dependencies import ACCESS_STATE

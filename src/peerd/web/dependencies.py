@@ -9,8 +9,7 @@ from fastapi import Depends, Request
 from peerd.domain.access import Actor, Right
 from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.operate.client import AioClient
-from peerd.web.access.app_access import AppAccess
-from peerd.web.access.authentication import AccessRefused, Authentication
+from peerd.web.access.authentication import AccessRefused, AppAccess, Authentication
 from peerd.web.request_guard import ACTOR
 
 ACCESS_STATE: Final = "peerd_access"

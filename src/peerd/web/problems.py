@@ -20,8 +20,8 @@ from peerd.operate.wire import errors as wire_errors
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, NotServedByNode
 from peerd.storage.transfer.errors import NoSourceLeft, SourceFailed
 from peerd.web.access.login import LoginRefused
-from peerd.web.body_limits import BodyTooLarge
 from peerd.web.file_uploads import TooManyUploads, UploadAborted
+from peerd.web.request_checks import BodyTooLarge
 
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL: Final = 2_000
@@ -173,15 +173,19 @@ def error_response(error: Exception) -> JSONResponse:
     """The response for an error of peerd; any other is raised."""
     if not isinstance(error, errors.PeerdError):
         raise error
-    for kind in type(error).__mro__:
-        if kind in STATUS_OF:
-            status = STATUS_OF[kind]
-            headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
-            field = getattr(error, "field", None)
-            return problem_response(
-                status, type(error).__name__, str(error), field, headers, data=wire_errors.error_data(error)
-            )
-    raise error
+    status = status_of(error)
+    if status is None:
+        raise error
+    headers = {"retry-after": RETRY_AFTER} if status is HTTPStatus.SERVICE_UNAVAILABLE else None
+    field = getattr(error, "field", None)
+    return problem_response(
+        status, type(error).__name__, str(error), field, headers, data=wire_errors.error_data(error)
+    )
+
+
+def status_of(error: errors.PeerdError) -> HTTPStatus | None:
+    """The status of an error, by the nearest of its kinds that has one."""
+    return next((STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF), None)
 
 
 async def _of_login(_: Request, error: Exception) -> JSONResponse:

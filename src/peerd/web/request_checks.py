@@ -1,22 +1,27 @@
-"""What a request must be, whichever actor it comes from.
+"""What a request must be, whichever actor it comes from, and how many bytes of its body are read.
 
 The name in the Host header is compared because a page of any site can make a browser send requests to 127.0.0.1 under
 that site's name (DNS rebinding). A page of another site can also send requests with the browser's rights; browsers say
 so in Sec-Fetch-Site and Origin.
+
+A larger body is refused before it is read. A body in JSON is parsed and checked on the event loop, so its bound is what
+other requests wait for at the most.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
-from starlette.types import Scope
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope
 
-from peerd.web.access.request_facts import SAFE_METHODS, host_of
+from peerd.web.access.request_facts import SAFE_METHODS, host_of, route_path
 
 HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
 SAME_ORIGIN: Final = ("same-origin", "none")
@@ -81,3 +86,53 @@ def host_name(header: str) -> str:
     """
     found = HOST.fullmatch(header)
     return "" if found is None else found["address"] or found["name"]
+
+
+# ---------------------------------------------------------------- how many bytes of a body are read
+
+
+WITHOUT_ACTOR: Final = 16 * 1024
+"""Bytes: a name and a password of the most characters, each written in the longest way that JSON and forms have."""
+OF_ACTOR: Final = 4 * 1024 * 1024
+"""Bytes: less than each server takes in a statement by default (`max_allowed_packet` of MariaDB is 16 MiB)."""
+STREAMED: Final = ("/api/v1/files/", "/api/v1/uploads/")
+"""Contents of files, which are never in memory as a whole."""
+
+
+class BodyTooLarge(HTTPException):
+    """A body has more bytes than its request may have."""
+
+    def __init__(self, most: int) -> None:
+        remedy = "send several requests, or keep large data in a file, and its name in the task"
+        detail = f"the body of this request has more than {most:,} bytes: {remedy}"
+        super().__init__(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+
+
+def most_bytes(scope: Scope, *, has_actor: bool) -> int | None:
+    """The bound of a request's body; None: what reads it has its own."""
+    if not has_actor:
+        return WITHOUT_ACTOR
+    path = route_path(scope)
+    return OF_ACTOR if path.startswith("/api/") and not path.startswith(STREAMED) else None
+
+
+def bounded(scope: Scope, receive: Receive, most: int) -> Receive:
+    """What receives a body up to a bound; it raises `BodyTooLarge` before it has read more.
+
+    Raises:
+        BodyTooLarge: the request announces more.
+    """
+    announced = Headers(scope=scope).get("content-length", "0")
+    if announced.isdigit() and int(announced) > most:
+        raise BodyTooLarge(most)
+    left = most
+
+    async def receive_within() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        if left < 0:
+            raise BodyTooLarge(most)
+        return message
+
+    return receive_within

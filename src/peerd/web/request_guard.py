@@ -13,13 +13,18 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from peerd.domain.errors import PeerdError
-from peerd.web.access.app_access import AppAccess
-from peerd.web.access.authentication import AccessRefused, Authentication
+from peerd.web.access.authentication import AccessRefused, AppAccess, Authentication
 from peerd.web.access.request_facts import route_path
-from peerd.web.body_limits import BodyTooLarge, bounded, most_bytes
 from peerd.web.pages.headers import login_redirect
 from peerd.web.problems import error_response, http_problem, problem_response
-from peerd.web.request_checks import refuse_cross_site, refuse_host, refuse_token_in_query
+from peerd.web.request_checks import (
+    BodyTooLarge,
+    bounded,
+    most_bytes,
+    refuse_cross_site,
+    refuse_host,
+    refuse_token_in_query,
+)
 
 ACTOR: Final = "peerd.actor"
 """The key of the scope that has the actor of a request."""

@@ -18,8 +18,8 @@ from peerd.store import nodes as node_rows
 from peerd.store.schema.tables import bulk_actions, nodes
 from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.dashboard import ACTIONS
-from peerd.web.pages.subjects import Subject
 from tests.pages.live.conftest import PHONE, Open
 from tests.pages.live.studio import WITHIN, Studio
 from tests.pages.live.visible import assert_seen

@@ -1,4 +1,8 @@
-"""Finds the actor of a request: by a token, the site's own login, a trusted proxy, or a session."""
+"""Finds the actor of a request: by a token, the site's own login, a trusted proxy, or a session.
+
+Where it looks depends on what the app was created with, or finds in the web process that serves it: its client,
+[access], and the site's login.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,13 @@ from starlette.types import Scope
 from peerd.config.settings import AccessSettings
 from peerd.domain.access import RIGHTS_OF, Actor, ActorKind
 from peerd.domain.errors import InvalidAccess
-from peerd.operate.client import AioClient
+from peerd.operate.client import AioClient, Client
 from peerd.operate.operations import Query
 from peerd.operate.users import checked_name
 from peerd.store.tokens import find_token, touch_token
 from peerd.store.users import find_session, find_user, touch_session
 from peerd.web.access.request_facts import SAFE_METHODS, address_of, has_csrf_token, peer_of, session_of
+from peerd.web_server.app_state import access_settings
 
 Authenticate = Callable[[Request], Actor | Awaitable[Actor | None] | None]
 """A site's own login: the actor of a request, or None."""
@@ -137,3 +142,37 @@ def _bearer_token(headers: Headers) -> str | None:
 
 def _unauthorized(detail: str) -> AccessRefused:
     return AccessRefused(HTTPStatus.UNAUTHORIZED, "Unauthorized", detail)
+
+
+# ---------------------------------------------------------------- what the app was created with
+
+
+class AppAccess:
+    """The client, [access] and the site's login of one app.
+
+    Args:
+        client: None: that of the web process.
+        settings: None: those of the web process, or the defaults.
+        authenticate: the login of the site that the app is mounted in.
+    """
+
+    def __init__(
+        self, client: Client | None, settings: AccessSettings | None, authenticate: Authenticate | None
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self.authenticate = authenticate
+
+    def settings_of(self, scope: Scope) -> AccessSettings:
+        """[access], for a request."""
+        return self._settings or access_settings(scope.get("state", {})) or AccessSettings()
+
+    def client_of(self, scope: Scope) -> Client:
+        """The client for a request."""
+        if self._client is not None:
+            return self._client
+        process = scope.get("state", {}).get("peerd")
+        if process is None:
+            raise RuntimeError("no web process of peerd serves this app: give create_app a client")
+        client: Client = process.client
+        return client

@@ -1,6 +1,7 @@
 """Logs users in: by name and password, at a limited rate, with work that says nothing about which users there are.
 
 A change of the own password is a login that sets another one: it needs the present password, and has the same limits.
+The cookie of a session is httponly, for this host, and for https alone where the request came by https.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Final
 
 import msgspec
 from sqlalchemy.engine import Connection
+from starlette.requests import Request
+from starlette.responses import Response
 
 from peerd.domain.access import RIGHTS_OF, Actor, ActorKind
 from peerd.domain.errors import NotPermitted, PeerdError
@@ -22,6 +25,8 @@ from peerd.operate.operations import Query
 from peerd.store import audit, users
 from peerd.store.audit import NewAuditEntry, write_entry
 from peerd.store.users import WINDOW, Credentials, count_failure, may_attempt, network_of, record_success
+from peerd.web.access.authentication import AppAccess
+from peerd.web.access.request_facts import SECURE_COOKIE, cookie_name
 
 AT_ONCE: Final = 2
 """Passwords that a process compares at once: each takes 64 MiB and about 50 ms of a processor."""
@@ -169,3 +174,26 @@ def _entry(name: str, address: str | None, operation: str, problem: str | None =
         target=name,
         problem=problem,
     )
+
+
+# ---------------------------------------------------------------- the cookie of a session
+
+
+def set_session_cookie(request: Request, response: Response, session_id: str, access: AppAccess) -> None:
+    """Let the browser have a session."""
+    name = cookie_name(request.scope)
+    response.set_cookie(
+        name,
+        session_id,
+        max_age=int(access.settings_of(request.scope).session_age),
+        path="/",
+        secure=name == SECURE_COOKIE,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def remove_session_cookie(request: Request, response: Response) -> None:
+    """Let the browser forget it."""
+    name = cookie_name(request.scope)
+    response.delete_cookie(name, path="/", secure=name == SECURE_COOKIE, httponly=True, samesite="lax")

@@ -21,8 +21,8 @@ from peerd.domain.errors import InvalidTask
 from peerd.domain.task import JSON_EXAMPLE
 from peerd.operate.client import AioClient
 from peerd.operate.wire.operations import wire_operations
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.formats import one_line
-from peerd.web.pages.subjects import Subject
 
 MOST_TEXT: Final = 2_000
 """Characters of a field that has no other bound."""

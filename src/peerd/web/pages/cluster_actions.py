@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from peerd.domain.task import NAME_LIMIT
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction, json_value, whole_number
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.formats import number, one_line
-from peerd.web.pages.subjects import Subject
 
 # ---------------------------------------------------------------- queues and limits
 

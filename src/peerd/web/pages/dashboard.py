@@ -1,4 +1,4 @@
-"""Adds the pages to the app: their routes, their actions, and errors as pages."""
+"""Adds the pages to the app: their routes, the page and the form of each action, and errors as pages."""
 
 from __future__ import annotations
 
@@ -14,40 +14,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from peerd.domain.errors import PeerdError
+from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.web.access.authentication import AccessRefused
 from peerd.web.access.request_facts import route_path
 from peerd.web.dependencies import acting_client, program_client
 from peerd.web.pages.access_actions import ACCESS_ACTIONS
-from peerd.web.pages.action_pages import confirm_action, do_action
-from peerd.web.pages.actions import ActionRegistry
-from peerd.web.pages.charts.series_history import SeriesHistory
+from peerd.web.pages.actions import ActionCall, ActionRegistry, PageAction
+from peerd.web.pages.addresses import safe_path
 from peerd.web.pages.cluster_actions import CLUSTER_ACTIONS
-from peerd.web.pages.errors import error_page, plain_error_page
 from peerd.web.pages.file_actions import FILE_ACTIONS
-from peerd.web.pages.forms import FormRefused, read_form
-from peerd.web.pages.navigation_facts import NavigationFacts
+from peerd.web.pages.formats import one_line
+from peerd.web.pages.forms import BACK, FormRefused, leave_notice, read_form
+from peerd.web.pages.navigation import NavigationReader
 from peerd.web.pages.read_cache import ReadCache
-from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.routes import (
-    access,
-    alerts,
-    bulk,
-    disks,
-    files,
-    handlers,
-    logs,
-    nodes,
-    overview,
-    queues,
-    schedules,
-    sessions,
-    storage,
-    task,
-    tasks,
-)
-from peerd.web.pages.static_files import PATH, StaticFiles
+from peerd.web.pages.rendering import STATIC_PATH, PageRequest, error_page, plain_error_page, static_response
+from peerd.web.pages.routes import access, bulk, handlers, nodes, overview, queues, sessions, storage, task, tasks
+from peerd.web.pages.series_history import SeriesHistory
 from peerd.web.pages.task_actions import TASK_ACTIONS
+from peerd.web.problems import status_of
 from peerd.web.request_guard import ACTOR, is_page
 
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
@@ -82,7 +66,7 @@ class Dashboard:
         self.cache = ReadCache()
         self.history = SeriesHistory()
         self.actions = actions
-        self._navigation = NavigationFacts()
+        self._navigation = NavigationReader()
         self.routes: list[Route] = []
 
     def page(self, path: str, handler: Handler) -> None:
@@ -90,7 +74,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
-            await self._navigation.find_for(page)
+            page.facts = await self._navigation.read(page.client)
             try:
                 return await handler(page)
             except PeerdError as error:
@@ -103,7 +87,7 @@ class Dashboard:
 
         async def answer(request: Request) -> Response:
             page = self._page(request)
-            await self._navigation.find_for(page)
+            page.facts = await self._navigation.read(page.client)
             try:
                 fields = await read_form(request)
                 response = await handler(page, fields)
@@ -139,9 +123,77 @@ class Dashboard:
         return PageRequest(request, client, self.cache, self.history, self.actions)
 
 
+async def confirm_action(action: PageAction, page: PageRequest) -> Response:
+    """What will happen, what is asked for, and a button that does it."""
+    _require_right(page, action)
+    prefilled = {name: value for name, value in page.query.pairs if name not in {"name", BACK}}
+    call = ActionCall(page.client, _key_of(page), prefilled)
+    return await _action_form(page, action, call, _page_before(page, action, call))
+
+
+async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[str, str]]) -> Response:
+    """Do it, and go back with a notice; where it is refused, show the form again with the reason."""
+    _require_right(page, action)
+    values = dict(fields)
+    given_back = safe_path(values.pop(BACK, None))
+    call = ActionCall(page.client, _key_of(page), values)
+    back = given_back or _page_before(page, action, call)
+    try:
+        done = await action.do(call)
+    except PeerdError as error:
+        return await _action_form(page, action, call, back, str(error), status_of(error) or HTTPStatus.CONFLICT)
+    except ValueError as error:
+        return await _action_form(page, action, call, back, str(error), HTTPStatus.BAD_REQUEST)
+    response = page.redirect(done.address or back)
+    leave_notice(response, done.notice, done.undo)
+    return response
+
+
+def _key_of(page: PageRequest) -> str:
+    """What the action acts on: the id of the path, or the name of the query."""
+    return str(page.request.path_params.get("key", page.query.get("name", "")))
+
+
+def _page_before(page: PageRequest, action: PageAction, call: ActionCall) -> str:
+    """The page that the address names, or the one that shows what the action acts on."""
+    shown = action.subject.page(call.key) if call.key else f"/{action.subject}"
+    return safe_path(page.query.get(BACK)) or shown
+
+
+def _require_right(page: PageRequest, action: PageAction) -> None:
+    if not action.is_for(page.actor):
+        needed = f"it needs the right {action.right}" + (", of all queues" if action.needs_all_queues else "")
+        raise NotPermitted(page.actor.name, action.id, needed)
+
+
+async def _action_form(
+    page: PageRequest,
+    action: PageAction,
+    call: ActionCall,
+    back: str,
+    problem: str | None = None,
+    status: HTTPStatus = HTTPStatus.OK,
+) -> Response:
+    fields = await action.fields_of(call)
+    title = f"{action.label}: {one_line(call.key, 60)}" if call.key else action.label
+    return page.render(
+        "confirm.html",
+        title,
+        status,
+        action=action,
+        address=action.address(call.key),
+        effect=action.effect.format(key=call.key),
+        warning=None if action.warning is None else await action.warning(call),
+        fields=fields,
+        values=call.values,
+        problem=problem,
+        back=back,
+    )
+
+
 async def answer_static(request: Request) -> Response:
-    """A file that pages need; anyone may read it."""
-    return StaticFiles.answer(request.path_params["name"], request.query_params.get("v"))
+    """A file that pages need."""
+    return static_response(request.path_params["name"], request.query_params.get("v"))
 
 
 PAGES: Final[dict[str, Handler]] = {
@@ -153,7 +205,7 @@ PAGES: Final[dict[str, Handler]] = {
     "/tasks/export.{form:str}": tasks.export_tasks,
     "/errors": handlers.show_errors,
     "/handlers": handlers.show_handlers,
-    "/logs": logs.show_logs,
+    "/logs": handlers.show_logs,
     "/tasks/{key:id}": task.show_task,
     "/tasks/{key:id}/stack": task.show_stack,
     "/tasks/{key:id}/preview/{number:id}": task.show_preview,
@@ -170,16 +222,16 @@ PAGES: Final[dict[str, Handler]] = {
     "/nodes/state": nodes.show_state,
     "/nodes/request/{key:id}": nodes.show_request,
     "/processes": nodes.show_processes,
-    "/schedules": schedules.show_schedules,
-    "/schedules/show": schedules.show_schedule,
+    "/schedules": queues.show_schedules,
+    "/schedules/show": queues.show_schedule,
     "/storage": storage.show_storage,
-    "/files": files.show_buckets,
-    "/files/list": files.show_files,
-    "/files/show": files.show_file,
-    "/files/download": files.download_file,
-    "/disks": disks.show_disks,
-    "/disks/{key:id}": disks.show_disk,
-    "/alerts": alerts.show_alerts,
+    "/files": storage.show_buckets,
+    "/files/list": storage.show_files,
+    "/files/show": storage.show_file,
+    "/files/download": storage.download_file,
+    "/disks": storage.show_disks,
+    "/disks/{key:id}": storage.show_disk,
+    "/alerts": overview.show_alerts,
     "/users": access.show_users,
     "/tokens": access.show_tokens,
     "/tokens/new": access.new_token,
@@ -210,4 +262,4 @@ def add_dashboard(app: FastAPI) -> None:
         made.form(path, form_handler)
     made.error_pages(app)
     app.router.routes.extend(made.routes)
-    app.router.routes.append(Route(f"{PATH}/{{name}}", answer_static, methods=["GET"]))
+    app.router.routes.append(Route(f"{STATIC_PATH}/{{name}}", answer_static, methods=["GET"]))

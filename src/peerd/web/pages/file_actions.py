@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import urlencode
 
 from peerd.operate.files import FilesChecked
 from peerd.web.pages.actions import ActionCall, ActionDone, PageAction
+from peerd.web.pages.addresses import folder_of, list_address
 from peerd.web.pages.formats import number, one_line
-
-
-def list_address(bucket: str, prefix: str = "") -> str:
-    """The address of a list of files.
-
-    >>> list_address("films", "2026/")
-    '/files/list?bucket=films&prefix=2026%2F'
-    """
-    return f"/files/list?{urlencode({'bucket': bucket} | ({'prefix': prefix} if prefix else {}))}"
-
-
-def folder_of(key: str) -> str:
-    """The part of a key up to its last slash.
-
-    >>> folder_of("2026/one.mov"), folder_of("one.mov")
-    ('2026/', '')
-    """
-    return key[: key.rfind("/") + 1]
 
 
 def _is_verified(_: ActionCall, checked: FilesChecked) -> str:

@@ -1,18 +1,27 @@
-"""Bodies of forms: read within a bound, and accepted only with the token of the page that showed the form."""
+"""Forms: their bodies, read within a bound and accepted only with the token of the page that showed the form; notices.
+
+A notice is a sentence about what an action has done, which the next page shows once. It is in a cookie, because the
+next page may come from another process.
+"""
 
 from __future__ import annotations
 
 import hmac
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote, unquote
 
+import msgspec
 from starlette.requests import Request
+from starlette.responses import Response
 
 from peerd.web.access.authentication import AccessRefused
 from peerd.web.access.request_facts import csrf_token, session_of
+from peerd.web.pages.addresses import safe_path
 
 CSRF_FIELD: Final = "csrf_token"
+BACK: Final = "back"
+"""The field with the page to go to afterwards."""
 MAX_BODY: Final = 2 * 1024 * 1024
 """Bytes: a task's body may have a megabyte, and percent-encoding makes text longer."""
 MAX_FIELDS: Final = 2_000
@@ -62,3 +71,48 @@ def _require_csrf_token(request: Request, given: list[str]) -> None:
     if expected and not (len(given) == 1 and hmac.compare_digest(given[0].encode(), expected.encode())):
         detail = "this form is of another session: go back, load the page again, and send it then"
         raise AccessRefused(HTTPStatus.FORBIDDEN, "CsrfTokenMissing", detail)
+
+
+# ---------------------------------------------------------------- what a form has done
+
+
+NOTICE_COOKIE: Final = "peerd_notice"
+SEPARATOR: Final = "/"
+"""Between the text and the address, which are percent-encoded."""
+MAX_VALUE: Final = 3_500
+"""Characters: a browser keeps 4096 bytes of a cookie."""
+MAX_TEXT: Final = 500
+"""Characters; one may be twelve of the cookie."""
+NOTICE_MAX_AGE: Final = 60
+"""Seconds in which the next page comes."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What the next page shows: a text, and the address of the action that takes back what was done."""
+
+    text: str
+    undo: str | None = None
+
+
+def leave_notice(response: Response, text: str, undo: str | None = None) -> None:
+    """Let the next page show a text, and a way to undo."""
+    parts = [text[:MAX_TEXT], *([] if undo is None or len(undo) > MAX_TEXT else [undo])]
+    value = SEPARATOR.join(quote(part, safe="") for part in parts)
+    if len(value) > MAX_VALUE:
+        value = quote(text, safe="")[:MAX_VALUE]
+    response.set_cookie(NOTICE_COOKIE, value, max_age=NOTICE_MAX_AGE, path="/", httponly=True, samesite="strict")
+
+
+def notice_of(request: Request) -> Notice | None:
+    """What the page before has left. A browser may send anything: an address that leads elsewhere is left out."""
+    value = request.cookies.get(NOTICE_COOKIE)
+    if value is None:
+        return None
+    text, _, undo = value[:MAX_VALUE].partition(SEPARATOR)
+    return Notice(unquote(text, errors="replace"), safe_path(unquote(undo, errors="replace")))
+
+
+def clear_notice(request: Request, response: Response) -> None:
+    """Show it once."""
+    if NOTICE_COOKIE in request.cookies:
+        response.delete_cookie(NOTICE_COOKIE, path="/", httponly=True, samesite="strict")

@@ -1,4 +1,7 @@
-"""Pages from templates: what each of them has, and the headers of the answer."""
+"""Pages from templates: what each of them has, errors as pages, and the style sheet, the script and the icon.
+
+These files are small, read once, and kept by browsers until they change.
+"""
 
 from __future__ import annotations
 
@@ -11,73 +14,30 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from peerd.domain.access import Actor, ActorKind, Right
+from peerd.domain.access import Actor, ActorKind
+from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.domain.quoting import without_tokens
 from peerd.operate.client import AioClient
 from peerd.operate.figures import SeriesPoint
+from peerd.web.access.authentication import AccessRefused
 from peerd.web.pages import formats
 from peerd.web.pages.actions import ActionRegistry
-from peerd.web.pages.charts.series_history import Load, SeriesHistory
-from peerd.web.pages.forms import form_token
+from peerd.web.pages.addresses import Subject, UrlQuery
+from peerd.web.pages.forms import FormRefused, clear_notice, form_token, notice_of
 from peerd.web.pages.headers import PAGE_HEADERS
-from peerd.web.pages.notices import clear_notice, notice_of
+from peerd.web.pages.navigation import NavigationFacts, links_for
 from peerd.web.pages.read_cache import ReadCache, visibility_of
-from peerd.web.pages.static_files import StaticFiles
-from peerd.web.pages.subjects import Subject
-from peerd.web.pages.themes import theme_of
-from peerd.web.pages.url_query import UrlQuery
+from peerd.web.pages.series_history import Load, SeriesHistory
+from peerd.web.problems import MAX_DETAIL, status_of
 
 T = TypeVar("T")
 FOLDER: Final = Path(str(files("peerd.web.pages"))) / "templates"
 LIVE_HEADER: Final = "x-peerd-live"
 """Sent by the script of the pages when it reads a page again."""
-
-
-class NavigationLink(msgspec.Struct, frozen=True):
-    """An entry of the navigation."""
-
-    label: str
-    path: str
-    right: Right = Right.VIEW
-    needs_all_queues: bool = False
-    """An actor that is restricted to queues sees nothing there."""
-    needs_storage: bool = False
-    """It is shown where there is a disk or a bucket."""
-
-    def is_for(self, actor: Actor) -> bool:
-        """Whether an actor may see its page."""
-        return actor.may(self.right) and not (self.needs_all_queues and actor.queues is not None)
-
-
-NAVIGATION: Final = {
-    "": (NavigationLink("Overview", "/"), NavigationLink("Alerts", "/alerts")),
-    "Work": (
-        NavigationLink("Tasks", "/tasks"),
-        NavigationLink("Errors", "/errors"),
-        NavigationLink("Handlers", "/handlers"),
-        NavigationLink("Log lines", "/logs"),
-        NavigationLink("Bulk actions", "/bulk"),
-        NavigationLink("Queues", "/queues"),
-        NavigationLink("Limits", "/limits"),
-        NavigationLink("Schedules", "/schedules", needs_all_queues=True),
-    ),
-    "Cluster": (NavigationLink("Nodes", "/nodes"), NavigationLink("Processes", "/processes")),
-    "Storage": (
-        NavigationLink("Storage", "/storage", needs_all_queues=True, needs_storage=True),
-        NavigationLink("Files", "/files", needs_all_queues=True, needs_storage=True),
-        NavigationLink("Disks", "/disks", needs_all_queues=True, needs_storage=True),
-    ),
-    "Access": (
-        NavigationLink("Audit log", "/audit", Right.ADMIN),
-        NavigationLink("Users", "/users", Right.ADMIN),
-        NavigationLink("Tokens", "/tokens", Right.ADMIN),
-    ),
-}
-"""By group; the first one has no name."""
 
 
 @cache
@@ -93,7 +53,7 @@ def environment() -> Environment:
     made.filters.update(formats.FILTERS)
     made.tests["long"] = formats.is_long
     made.globals["Subject"] = Subject
-    made.globals["static"] = StaticFiles.address
+    made.globals["static"] = static_address
     return made
 
 
@@ -108,10 +68,7 @@ class PageRequest:
         self.cache = cache
         self.history = history
         self.actions = actions
-        self.has_storage = False
-        """Whether the navigation leads to files and disks."""
-        self.marks: dict[str, str] = {}
-        """What the navigation says beside a link, by the path: how many tasks are dead, how many alerts are on."""
+        self.facts = NavigationFacts()
         self.query = UrlQuery.parse(request.url.query)
 
     @property
@@ -164,14 +121,83 @@ class PageRequest:
             "actor": actor,
             "may": actor.may,
             "has_session": actor.kind is ActorKind.USER,
-            "navigation": {
-                group: [one for one in links if one.is_for(actor) and (self.has_storage or not one.needs_storage)]
-                for group, links in NAVIGATION.items()
-            },
-            "marks": self.marks,
+            "navigation": links_for(actor, self.facts),
+            "marks": self.facts.marks,
             "csrf_token": form_token(self.request),
             "theme": theme_of(self.request),
             "notice": None if self.is_live else notice_of(self.request),
             "now": datetime.now(UTC).replace(microsecond=0),
             "actions_of": lambda subject, *verbs: self.actions.of(subject, actor, *verbs),
         }
+
+
+# ---------------------------------------------------------------- light and dark: of the system, or as it was chosen
+
+
+THEME_COOKIE: Final = "peerd_theme"
+THEMES: Final = ("system", "light", "dark")
+THEME_MAX_AGE: Final = 365 * 86_400
+"""Seconds."""
+
+
+def theme_of(request: Request) -> str:
+    """The theme that was chosen; `system` where none was."""
+    chosen = request.cookies.get(THEME_COOKIE, "")
+    return chosen if chosen in THEMES else THEMES[0]
+
+
+# ---------------------------------------------------------------- static files
+
+
+MEDIA_TYPES: Final = {
+    "peerd.css": "text/css; charset=utf-8",
+    "peerd.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+STATIC_PATH: Final = "/static"
+
+
+def static_address(name: str) -> str:
+    """The address of a file below the root of the app, with the file's digest: ``/static/peerd.css?v=…``."""
+    return f"{STATIC_PATH}/{name}?v={_digest(name)}"
+
+
+def static_response(name: str, version: str | None) -> Response:
+    """A file, which anyone may read. Only the address with its digest may be kept."""
+    if name not in MEDIA_TYPES:
+        return Response("there is no such file", HTTPStatus.NOT_FOUND, media_type="text/plain")
+    keep = FOR_EVER if version == _digest(name) else "no-cache"
+    headers = {"cache-control": keep, "content-type": MEDIA_TYPES[name]}
+    return Response(_content(name), headers=headers)
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (files("peerd.web.pages") / "static" / name).read_bytes()
+
+
+@cache
+def _digest(name: str) -> str:
+    return hashlib.blake2b(_content(name), digest_size=8).hexdigest()
+
+
+# ---------------------------------------------------------------- errors as pages
+
+
+HOME: Final = (("Overview", "/"),)
+
+
+def error_page(page: PageRequest, error: PeerdError | FormRefused | AccessRefused) -> Response:
+    """The page of an error; one that has no status is raised again."""
+    status = status_of(error) if isinstance(error, PeerdError) else error.status
+    if status is None:
+        raise error
+    heading = "The database does not answer" if isinstance(error, DatabaseUnavailable) else None
+    return plain_error_page(page, status, without_tokens(str(error))[:MAX_DETAIL], heading)
+
+
+def plain_error_page(page: PageRequest, status: HTTPStatus, detail: str, heading: str | None = None) -> Response:
+    """The page that says what is wrong, and where to go from here."""
+    shown = heading or status.phrase.capitalize()
+    return page.render("error.html", shown, status, heading=shown, detail=detail, ways=HOME)

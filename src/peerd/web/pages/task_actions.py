@@ -9,9 +9,8 @@ from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import TaskEvent, sources
 from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction, json_value, whole_number
+from peerd.web.pages.addresses import Subject, UrlQuery
 from peerd.web.pages.formats import one_line
-from peerd.web.pages.subjects import Subject
-from peerd.web.pages.url_query import UrlQuery
 
 EVENT_OF: Final[dict[str, TaskEvent]] = {
     "retry": TaskEvent.RETRY,

@@ -15,10 +15,16 @@ from peerd.domain.task import NAME_LIMIT
 from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
-from peerd.web.access.app_access import AppAccess
-from peerd.web.access.login import LoginRequest, LoginService, close_session, require_session
+from peerd.web.access.authentication import AppAccess
+from peerd.web.access.login import (
+    LoginRequest,
+    LoginService,
+    close_session,
+    remove_session_cookie,
+    require_session,
+    set_session_cookie,
+)
 from peerd.web.access.request_facts import address_of, csrf_token, session_of
-from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
 from peerd.web.dependencies import ActorDependency, AppAccessDependency, ProgramClientDependency
 from peerd.web.fields import RequestBody
 from peerd.web.problems import documented

@@ -13,8 +13,8 @@ from peerd.domain.errors import InvalidAccess, InvalidFilter, NotPermitted
 from peerd.domain.task import NAME_LIMIT
 from peerd.store.audit import AuditEntry, AuditPage
 from peerd.web.pages.actions import FormField
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.subjects import Subject
 
 TOKEN_FIELDS: Final = (
     FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, hint="What it is for"),

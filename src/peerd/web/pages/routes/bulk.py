@@ -29,12 +29,11 @@ from peerd.domain.errors import InvalidFilter, InvalidTask, NodeNotFound, NotPer
 from peerd.domain.lifecycle import IllegalTransition, Status, sources
 from peerd.domain.units import parse_duration
 from peerd.operate.task_filter import TaskFilter
-from peerd.web.pages.action_pages import BACK
 from peerd.web.pages.actions import ActionCall, FormField, whole_number
-from peerd.web.pages.notices import leave_notice
+from peerd.web.pages.addresses import Subject, UrlQuery, safe_path
+from peerd.web.pages.forms import BACK, leave_notice
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.tasks import FILTER_NAMES, read_address
-from peerd.web.pages.subjects import Subject
 from peerd.web.pages.task_actions import (
     DURATION,
     EVENT_OF,
@@ -43,7 +42,6 @@ from peerd.web.pages.task_actions import (
     TASK_ACTIONS,
     node_fields,
 )
-from peerd.web.pages.url_query import UrlQuery, safe_path
 
 MOST_SELECTED: Final = 200
 """Tasks of one selection: the rows of the largest page."""

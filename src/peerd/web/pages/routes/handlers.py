@@ -1,17 +1,20 @@
-"""What fails most, and which handlers have become slower."""
+"""What handlers do: which fail most, which have become slower, and what they have logged."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from http import HTTPStatus
+from typing import Any, Final
 
 from starlette.responses import Response
 
+from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
+from peerd.domain.log_line import LOG_LEVELS
 from peerd.operate.figures import ErrorGroup, slowest_first
+from peerd.web.pages.addresses import UrlQuery
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, choice_of
-from peerd.web.pages.url_query import UrlQuery
 
 ERROR_SPANS: Final = {"1d": "Day", "1h": "Hour", "7d": "Week"}
 EARLIER: Final = {"1d": "Yesterday", "1h": "An hour ago", "7d": "A week ago"}
@@ -54,4 +57,26 @@ async def show_handlers(page: PageRequest) -> Response:
         spans=SPANS,
         against=against,
         earlier=EARLIER,
+    )
+
+
+# ---------------------------------------------------------------- log lines
+
+
+LOG_FILTERS: Final = ("text", "since", "queue", "name", "level", "after")
+
+
+async def show_logs(page: PageRequest) -> Response:
+    """The newest lines with a text."""
+    given = {name: page.query.get(name) for name in LOG_FILTERS}
+    problem, found = None, None
+    if given["text"] is not None:
+        wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        try:
+            found = await page.client.tasks.search_logs(**wanted)
+        except InvalidFilter as error:
+            problem = str(error)
+    status = HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY
+    return page.render(
+        "logs.html", "Log lines", status, found=found, given=given, levels=list(LOG_LEVELS), problem=problem
     )

@@ -13,9 +13,9 @@ from peerd.domain.access import Right
 from peerd.domain.errors import NodeRequestFailed, NodeRequestUnfinished, NodeUnreachable
 from peerd.domain.lifecycle import Status
 from peerd.store.processes import ProcessRecord, process_state
+from peerd.web.pages.addresses import Subject
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, read_charts
-from peerd.web.pages.subjects import Subject
 
 STATE_TIMEOUT: Final = 3.0
 """Seconds that a page waits for the live state of a node."""

@@ -1,4 +1,4 @@
-"""Queues and their limits."""
+"""Queues and their limits; schedules and their runs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Final
 from starlette.responses import Response
 
 from peerd.domain.lifecycle import Status
+from peerd.web.pages.addresses import Subject, UrlQuery
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.routes.overview import SPANS, read_charts, read_prospects
-from peerd.web.pages.subjects import Subject
-from peerd.web.pages.url_query import UrlQuery
 
 NEXT_TASKS: Final = 10
 COLUMNS: Final = (Status.PENDING, Status.WORKING, Status.SCHEDULED, Status.FAILURE, Status.BURIED, Status.WAITING)
@@ -71,4 +70,37 @@ async def show_limits(page: PageRequest) -> Response:
         limits=limits,
         creating=page.actions.of(Subject.LIMIT, page.actor, "set"),
         live="type=queue",
+    )
+
+
+# ---------------------------------------------------------------- schedules
+
+
+RUNS: Final = 50
+
+
+async def show_schedules(page: PageRequest) -> Response:
+    """All schedules of the cluster."""
+    states = await page.read("schedules", page.client.schedules.list)
+    creating = page.actions.of(Subject.SCHEDULE, page.actor, "create")
+    return page.render("schedules.html", "Schedules", states=states, creating=creating, live="type=node")
+
+
+async def show_schedule(page: PageRequest) -> Response:
+    """One schedule: when it ticks, on which nodes, and its latest runs."""
+    name, client = page.query.get("name", "") or "", page.client
+    state, runs, nodes = await asyncio.gather(
+        page.read(("schedule", name), lambda: client.schedules.get(name)),
+        page.read(("runs", name), lambda: client.schedules.runs(name, limit=RUNS)),
+        page.read("nodes", client.nodes.list),
+    )
+    verbs = ["run", "enable" if state.state == "disabled" else "disable", *(["delete"] if state.is_stored else [])]
+    return page.render(
+        "schedule.html",
+        f"Schedule {name[:60]}",
+        state=state,
+        runs=runs,
+        names={node.id: node.name for node in nodes},
+        actions=page.actions.of(Subject.SCHEDULE, page.actor, *verbs),
+        live="type=node",
     )

@@ -14,15 +14,22 @@ from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
 from peerd.store.users import has_users
-from peerd.web.access.login import LoginRefused, LoginRequest, LoginService, close_session, require_session
+from peerd.web.access.login import (
+    LoginRefused,
+    LoginRequest,
+    LoginService,
+    close_session,
+    remove_session_cookie,
+    require_session,
+    set_session_cookie,
+)
 from peerd.web.access.request_facts import address_of, session_of
-from peerd.web.access.session_cookie import remove_session_cookie, set_session_cookie
 from peerd.web.dependencies import find_access, program_client
-from peerd.web.pages import themes
+from peerd.web.pages import rendering
 from peerd.web.pages.actions import FormField
-from peerd.web.pages.notices import leave_notice
+from peerd.web.pages.addresses import safe_path
+from peerd.web.pages.forms import leave_notice
 from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.url_query import safe_path
 
 LOGIN_FIELDS: Final = (
     FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, autocomplete="username"),
@@ -113,8 +120,10 @@ async def choose_theme(page: PageRequest, fields: list[tuple[str, str]]) -> Resp
     given = dict(fields)
     response = page.redirect(safe_path(given.get("back")) or "/")
     chosen = given.get("theme")
-    if chosen in themes.THEMES:
-        response.set_cookie(themes.COOKIE, chosen, max_age=themes.MAX_AGE, path="/", samesite="lax", httponly=True)
+    if chosen in rendering.THEMES:
+        response.set_cookie(
+            rendering.THEME_COOKIE, chosen, max_age=rendering.THEME_MAX_AGE, path="/", samesite="lax", httponly=True
+        )
     return response
 
 

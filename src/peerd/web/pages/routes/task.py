@@ -18,13 +18,12 @@ from peerd.domain.errors import BulkActionNotFound, NodeRequestUnfinished, NodeU
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
 from peerd.web.dependencies import find_access
+from peerd.web.pages.addresses import Subject, UrlQuery
+from peerd.web.pages.formats import json_tree
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.previews import Preview, find_previews, preview_response
 from peerd.web.pages.rendering import PageRequest
-from peerd.web.pages.subjects import Subject
 from peerd.web.pages.task_actions import allowed_verbs
-from peerd.web.pages.trees import json_tree
-from peerd.web.pages.url_query import UrlQuery
 
 LOG_LINES: Final = 200
 TREE_LIMIT: Final = 200_000

@@ -22,11 +22,11 @@ from peerd.operate.figures import StatisticsRow
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks.counts import TaskCounts
 from peerd.store.tasks.pages import TaskPage
+from peerd.web.pages.addresses import UrlQuery
 from peerd.web.pages.formats import one_line
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.rendering import PageRequest
 from peerd.web.pages.task_actions import EVENT_OF, TASK_ACTIONS
-from peerd.web.pages.url_query import UrlQuery
 from peerd.web.views import Nodes, view, view_of
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ import msgspec
 from peerd.domain.errors import InvalidFilter
 from peerd.operate.figures import SeriesPoint
 from peerd.store.time_series import bucket_start, step_for
-from peerd.web.pages.charts.series import MOST_LINES, label_of
+from peerd.web.pages.charts import MOST_LINES, label_of
 
 RECENT: Final = 3
 """Points at the end that are read again: processes may still write to them."""
