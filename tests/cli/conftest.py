@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from peerd.cli.app import app
-from peerd.cli.server_options import SERVER_VARIABLES
+from peerd.cli.command import SERVER_VARIABLES
 from peerd.config.source import CONFIG_VARIABLE, setting_variables
 from peerd.operate.client import Client
 from tests.support.summary import note_database

@@ -9,9 +9,8 @@ from threading import Thread
 
 from rich.console import Console
 
-from peerd.cli.output.live_display import LiveDisplay
-from peerd.cli.tasks.watch import TaskWatcher, show_changes
-from peerd.cli.tasks.watch_state import ChangeKind, TaskChange, WatchState, apply_poll
+from peerd.cli.output import LiveDisplay
+from peerd.cli.tasks.watch import ChangeKind, TaskChange, TaskWatcher, WatchState, apply_poll, show_changes
 from peerd.domain.lifecycle import Status
 from peerd.domain.outcome import Done, Failed, Released
 from peerd.domain.task import Task

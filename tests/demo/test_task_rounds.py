@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from peerd import Client
-from peerd.cli.demo.task_rounds import DAMAGED, DUE, MAX_DEAD, MAX_DUE, ROUNDS_BETWEEN_OTHERS, TaskRounds
+from peerd.cli.demo.live_tasks import DAMAGED, DUE, MAX_DEAD, MAX_DUE, ROUNDS_BETWEEN_OTHERS, TaskRounds
 from peerd.domain.lifecycle import Status
 from peerd.store.schema.migrate import migrate
 

@@ -58,7 +58,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         WORK,
         "List, show, watch, retry, cancel, bury, kick, snooze, delete, move and change tasks; read their stacks.",
     ),
-    "bulk": ("cluster.bulk", WORK, "List, show, watch, pause, resume and cancel bulk actions."),
+    "bulk": ("tasks.bulk", WORK, "List, show, watch, pause, resume and cancel bulk actions."),
     "queues": ("cluster.queues", WORK, "List, pause and resume queues."),
     "limits": ("cluster.limits", WORK, "List, set and remove limits of queues and keys."),
     "nodes": ("cluster.nodes", WORK, "List, show, drain, undrain and forget nodes."),

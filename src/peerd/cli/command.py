@@ -1,17 +1,328 @@
-"""Registers functions as commands: each gets a `CommandContext` first, and its options next to the command's own."""
+"""What every command has: registration, common options, the settings, a client, and output for people or programs."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import is_dataclass
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from types import TracebackType
+from typing import Annotated, Any, Final, Self, TypeVar, get_type_hints
 
+import msgspec
 import typer
+from rich.console import Console, RenderableType
+from rich.text import Text
+from sqlalchemy.engine import make_url
 from typer import Option
 
-from peerd.cli.context import CommandContext
+from peerd.cli.errors import (
+    CHECK_CONNECTION,
+    EXIT_USAGE,
+    SEE_TRACEBACK,
+    CommandError,
+    keep_traceback,
+    to_command_error,
+)
+from peerd.cli.output import sanitize
+from peerd.config import Settings, load
+from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
+from peerd.config.source import CONFIG_VARIABLE, current_folder
+from peerd.domain.quoting import UNSAFE_CHARACTERS
+from peerd.operate.actors import cli_actor
+from peerd.operate.client import Client, is_server_url
+
+# ---------------------------------------------------------------- the server
+
+
+SERVER_VARIABLE: Final = "PEERD_SERVER"
+TOKEN_VARIABLE: Final = "PEERD_TOKEN"  # noqa: S105 - a variable's name
+TOKEN_FILE_VARIABLE: Final = "PEERD_TOKEN_FILE"  # noqa: S105
+CA_VARIABLE: Final = "PEERD_SERVER_CA"
+SERVER_VARIABLES: Final = (SERVER_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE, CA_VARIABLE)
+MAX_TOKEN_FILE: Final = 4096
+"""Bytes."""
+
+
+def find_server(server: str | None, environment: Mapping[str, str], *, is_database_chosen: bool) -> str | None:
+    """The URL of the server, if there is one; an option chooses, else the environment.
+
+    Args:
+        server: of ``--server``.
+        environment: the variables.
+        is_database_chosen: whether ``--database`` or ``--config`` names the cluster instead.
+    """
+    if server is not None and is_database_chosen:
+        raise CommandError("which cluster?", "give --server, or --database or --config, not both", status=EXIT_USAGE)
+    url = server or (None if is_database_chosen else environment.get(SERVER_VARIABLE) or None)
+    if url is not None and not is_server_url(url):
+        source = "--server" if server else SERVER_VARIABLE
+        remedy = (
+            "write http://host:port, https://host:port or unix:/path; a database is an option of its own, --database"
+        )
+        raise CommandError(f"{source}: this is not the URL of a server", remedy, status=EXIT_USAGE)
+    return url
+
+
+def server_client(url: str, token_file: Path | None, environment: Mapping[str, str]) -> Client:
+    """A client of the server."""
+    named = environment.get(TOKEN_FILE_VARIABLE) or None
+    file = token_file or (Path(named) if named and TOKEN_VARIABLE not in environment else None)
+    token = environment.get(TOKEN_VARIABLE) or None if file is None else _read_token(file)
+    try:
+        return Client(url, token=token, ca=environment.get(CA_VARIABLE) or None)
+    except ImportError as error:
+        message, _, remedy = str(error).partition(": ")
+        raise CommandError(message, remedy) from None
+
+
+def _read_token(file: Path) -> str:
+    with file.open("rb") as opened:
+        content = opened.read(MAX_TOKEN_FILE + 1)
+    try:
+        token = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token or len(content) > MAX_TOKEN_FILE:
+        raise CommandError(f"{file} holds no token", "write the token there, and nothing else", status=EXIT_USAGE)
+    return token
+
+
+# ---------------------------------------------------------------- one run of a command
+
+
+T = TypeVar("T")
+NON_TTY_WIDTH = 160
+"""The width of tables that are not printed to a terminal."""
+_PANEL = "Common options"
+
+
+class CommandContext:
+    """One run of a command. Its parameters are the options that every command has.
+
+    Results go to stdout: tables and sentences for people, or one JSON document. Errors go to stderr.
+
+    Args:
+        config: the peerd.toml to read.
+        database: the URL to use instead of the configured one.
+        server: the URL of a server to use instead of a database; then there need be no peerd.toml.
+        token_file: with the token that the server takes.
+        as_json: whether the output is JSON.
+        traceback: whether errors are printed with their traceback.
+    """
+
+    def __init__(
+        self,
+        config: Annotated[
+            Path | None,
+            Option("--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read."),
+        ] = None,
+        database: Annotated[
+            str | None,
+            Option(metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."),
+        ] = None,
+        server: Annotated[
+            str | None,
+            Option(metavar="URL", rich_help_panel=_PANEL, help="A server of the cluster, instead of its database."),
+        ] = None,
+        token_file: Annotated[
+            Path | None, Option(metavar="PATH", rich_help_panel=_PANEL, help="The file with the server's token.")
+        ] = None,
+        as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
+        traceback: Annotated[
+            bool, Option("--traceback", rich_help_panel=_PANEL, help="Print the traceback of an error.")
+        ] = False,
+    ) -> None:
+        self.config = config
+        self.as_json = as_json
+        self.traceback = traceback
+        self.may_create_database = False
+        """Whether an SQLite file that `database` names is created if it is missing."""
+        self._database = database
+        self._server = server
+        self._token_file = token_file
+        self._exit_stack = ExitStack()
+        self.out = _make_console()
+        self.err = _make_console(stderr=True)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables, with the configuration file and the database URL of the command line.
+
+        The processes of a node inherit them, so that user code reads the same settings as the node.
+        """
+        variables = {**os.environ}
+        if self.config is not None:
+            variables[CONFIG_VARIABLE] = str(current_folder() / self.config)
+        if self._database is not None:
+            try:
+                normalise_url(self._database)
+                variables["PEERD_DATABASE_URL"] = make_sqlite_path_absolute(self._database, Path.cwd())
+            except ValueError as error:
+                raise CommandError(f"--database: {error}", status=EXIT_USAGE) from None
+        return variables
+
+    @cached_property
+    def server(self) -> str | None:
+        """The URL of the server that takes the place of a database."""
+        is_database_chosen = self._database is not None or self.config is not None
+        return find_server(self._server, os.environ, is_database_chosen=is_database_chosen)
+
+    def require_this_machine(self) -> None:
+        """Refuse ``--server`` to a command about this machine; $PEERD_SERVER does not concern it."""
+        if self._server is not None or self._token_file is not None:
+            option = "--server" if self._server is not None else "--token-file"
+            remedy = f"leave {option} out, and run the command on the machine that it is for"
+            raise CommandError(
+                "this command works on this machine and its peerd.toml, not on a server", remedy, status=EXIT_USAGE
+            )
+
+    def keep_to_this_machine(self) -> None:
+        """Refuse ``--server``, and leave $PEERD_SERVER alone."""
+        self.require_this_machine()
+        self.server = None
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The settings of this project.
+
+        Raises:
+            ConfigError: with every problem.
+            CommandError: there is a server instead.
+        """
+        self.require_this_machine()
+        return load(self.config, self.environment)
+
+    @cached_property
+    def client(self) -> Client:
+        """A client for the server or the configured database; it is closed after the command.
+
+        Raises:
+            CommandError: `database` names an SQLite file that is missing, and the command may not create it.
+        """
+        if self.server is not None:
+            return self._exit_stack.enter_context(server_client(self.server, self._token_file, os.environ))
+        url = self.settings.database.url
+        if self._database is not None and not self.may_create_database and is_sqlite(url):
+            file = Path(make_url(url).database or "")
+            if file.parent.is_dir() and not file.exists():
+                remedy = f"create it with: peerd migrate --database {self._database}"
+                raise CommandError(f"there is no database {file}", remedy)
+        client = Client(url, secret=self.settings.cluster.secret, mask=self.settings.access.mask)
+        return self._exit_stack.enter_context(client).acting_as(cli_actor())
+
+    def print_result(self, value: object, *items: RenderableType | Callable[[], RenderableType]) -> None:
+        """Print the command's result.
+
+        Args:
+            value: what is printed as JSON.
+            items: what is printed for people, or functions that make it; strings are sanitized.
+        """
+        if self.as_json:
+            self.print_json_line(value)
+            return
+        for item in items:
+            printed = item() if callable(item) else item
+            is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
+            self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
+
+    def act_on_each(self, names: Sequence[T], act: Callable[[T], object], key: str, past: str, **more: object) -> None:
+        """Act on some names, and print for which it was done; also where one of them is refused, which ends it.
+
+        Args:
+            names: of queues, nodes or schedules; or the ids of others.
+            act: is called with each.
+            key: of the names that were done, in JSON.
+            past: what has become of a name, for people.
+            more: other values of the JSON.
+        """
+        done: list[T] = []
+        try:
+            for name in names:
+                act(name)
+                done.append(name)
+        finally:
+            if done:
+                self.print_result({key: done, **more}, *[f"{name} {past}" for name in done])
+
+    def print_json_line(self, value: object) -> None:
+        """Print a value as JSON on one line."""
+        typer.echo(to_json(value))
+
+    def print_warning(self, sentence: str) -> None:
+        """Print a warning to stderr."""
+        self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
+
+    def print_error(self, error: CommandError) -> None:
+        """Print an error to stderr."""
+        if self.as_json:
+            typer.echo(to_json({"error": error.as_json()}), err=True)
+        else:
+            self.err.print(error.render(), soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the client; print an expected error and exit with its status."""
+        self._exit_stack.close()
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(130) from None
+        if isinstance(error, Exception) and not self.traceback and (failure := self.to_command_error(error)):
+            if failure.remedy == SEE_TRACEBACK:
+                failure.remedy = keep_traceback(error)
+            self.print_error(failure)
+            raise typer.Exit(failure.status) from error
+
+    def to_command_error(self, error: Exception) -> CommandError | None:
+        """The error with its remedy, which names the database's URL: drivers name no port. None if unexpected.
+
+        The error of a server names the server.
+        """
+        failure = to_command_error(error)
+        if failure is not None and failure.remedy == CHECK_CONNECTION and self.server is None:
+            failure.remedy += f" at {self.settings.database.masked_url}"
+        return failure
+
+
+def _make_console(*, stderr: bool = False) -> Console:
+    made = Console(stderr=stderr, highlight=False, markup=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = NON_TTY_WIDTH
+    return made
+
+
+def to_json(value: object) -> str:
+    """A value as JSON: structs as objects, times in UTC as ISO 8601, bytes as base64, paths as text.
+
+    Characters that control a terminal or the direction of its text are escaped.
+    """
+    try:
+        text = msgspec.json.encode(value, enc_hook=_encode_value).decode()
+        return UNSAFE_CHARACTERS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)  # they only stand within strings
+    except UnicodeEncodeError:  # a surrogate, of an argument that is not UTF-8
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_value))
+
+
+def _encode_value(value: Any) -> Any:
+    match value:
+        case Path():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+# ---------------------------------------------------------------- registration
+
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
 

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
-from peerd.cli.output.formatting import sanitize
+from peerd.cli.output import sanitize
 from peerd.config import ConfigError
 from peerd.domain.errors import (
     DatabaseBusy,

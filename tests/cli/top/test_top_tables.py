@@ -12,7 +12,7 @@ from textual.widgets import RichLog
 
 from peerd import Client
 from peerd.cli.top import reading
-from peerd.cli.top.task_screen import TaskScreen
+from peerd.cli.top.screens import TaskScreen
 from peerd.domain.alert import AlertReport
 from peerd.domain.outcome import Done, Failed
 from peerd.store.alerts import ReportAge, record_alert

@@ -8,11 +8,11 @@ from typing import Any
 
 from rich.console import Console, RenderableType
 
-from peerd.cli.context import to_json
-from peerd.cli.node.health import find_failures
+from peerd.cli.command import to_json
 from peerd.cli.node.local_node import render_node
-from peerd.cli.node.log_reader import ROTATION_LINGER, LineFilter, LogFollower, end_of_lines, last_lines
-from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.cli.node.logs import ROTATION_LINGER, LineFilter, LogFollower, end_of_lines, last_lines
+from peerd.cli.node.status import find_failures
+from peerd.cli.output import AlignedTable, Column, right, wide
 from peerd.runtime.observability.log_file import rotate
 from tests.support.rows import rows
 

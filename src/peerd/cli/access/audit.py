@@ -8,11 +8,9 @@ from rich.text import Text
 from typer import Option
 
 from peerd.cli.access.audit_follower import AuditFollower
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
-from peerd.cli.output.formatting import sanitize
-from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.cli.output import AlignedTable, Column, right, sanitize, wide
 from peerd.store.audit import REFUSED, AuditEntry
 
 app = new_app()

@@ -9,10 +9,8 @@ import msgspec
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import format_age
-from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import AlignedTable, format_age, right, wide
 from peerd.domain.access import Right
 from peerd.store.tokens import ApiToken
 

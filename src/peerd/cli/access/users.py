@@ -10,11 +10,9 @@ import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.output.formatting import format_age
-from peerd.cli.output.tables import AlignedTable, right
+from peerd.cli.output import AlignedTable, format_age, right
 from peerd.domain.access import Role
 from peerd.operate import passwords
 from peerd.store.users import User

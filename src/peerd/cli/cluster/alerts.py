@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import first_line, sanitize
-from peerd.cli.output.tables import AlignedTable, Column, right, wide
-from peerd.cli.project.alert_hooks import test_hooks
-from peerd.domain.alert import AlertState
+from peerd.agent.alert_delivery import make_hook
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import AlignedTable, Column, first_line, right, sanitize, wide
+from peerd.config import Settings
+from peerd.domain.alert import Alert, AlertKind, AlertState
+from peerd.runtime.observability.events import EventBus
+from peerd.runtime.observability.log_output import LogEventListener, configure_logging
+from peerd.runtime.process.uncaught_exceptions import describe_exception
 from peerd.store.alerts import AlertRecord
 
 app = new_app("List alerts, and test the hooks that deliver them.")
@@ -98,3 +101,21 @@ def _describe_result(name: str, error: str | None) -> Text:
     if error is None:
         return Text.assemble(("   ok  ", "green"), (name, "bold"), ": sent")
     return Text.assemble(("failed ", "bold red"), (name, "bold"), ": ", sanitize(error))
+
+
+# ---------------------------------------------------------------- test alerts
+
+
+async def test_hooks(settings: Settings) -> dict[str, str | None]:
+    """The error of each enabled hook, or None."""
+    log = configure_logging(settings.logging.level, settings.logging.format, node=settings.node.name)
+    events = EventBus(LogEventListener(log))
+    text = "this is a test: alerts of this node arrive here"
+    alert = Alert(alert=AlertKind.TEST.value, text=text, node=settings.node.name, at=datetime.now(UTC))
+    hooks = {name: hook for name, hook in settings.alerts.items() if hook.enabled}
+    results = await asyncio.gather(
+        *(make_hook(hook, settings.project_directory, events)(alert) for hook in hooks.values()),
+        return_exceptions=True,
+    )
+    errors = [None if result is None else describe_exception(result) for result in results]
+    return dict(zip(hooks, errors, strict=True))

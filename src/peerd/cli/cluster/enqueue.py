@@ -10,11 +10,10 @@ from typing import Annotated, Any
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
 from peerd.cli.json_argument import read_json_body
-from peerd.cli.output.formatting import sanitize
+from peerd.cli.output import sanitize
 from peerd.cli.tasks.show import task_json
 from peerd.domain.task import BODY_LIMIT
 from peerd.operate.job import Job, task_result

@@ -9,11 +9,9 @@ from typing import Annotated
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.output.formatting import pluralize
-from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.cli.output import AlignedTable, pluralize, right, wide
 from peerd.domain.limit import WHOLE_QUEUE, Limit
 from peerd.domain.task import EACH_KEY
 from peerd.domain.units import format_duration

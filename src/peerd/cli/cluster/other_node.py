@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.command import CommandContext
+from peerd.cli.output import pluralize, sanitize
 
 
 def reload(context: CommandContext, node: str, kinds: Sequence[str] | None, *, config_only: bool, waits: bool) -> None:

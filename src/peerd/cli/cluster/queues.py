@@ -12,11 +12,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.cluster.statistics import NOTHING, format_rate, format_seconds
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.findings import finding_lines
-from peerd.cli.output.formatting import STATUS_STYLES, format_age, format_elapsed_short
-from peerd.cli.output.tables import AlignedTable, Column, right
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import STATUS_STYLES, AlignedTable, Column, finding_lines, format_age, format_elapsed_short, right
 from peerd.config.problems import suggest_similar
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import AttemptFigures

@@ -6,8 +6,9 @@ import json
 import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -15,16 +16,66 @@ from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.cluster.schedule_options import ScheduleOptions
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
-from peerd.cli.output.formatting import first_line, format_age, format_elapsed, format_timestamp, sanitize
-from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
+from peerd.cli.output import (
+    AlignedTable,
+    Column,
+    first_line,
+    format_age,
+    format_elapsed,
+    format_timestamp,
+    make_key_value_table,
+    right,
+    sanitize,
+    wide,
+)
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.domain.units import format_duration
+from peerd.operate.new_schedule import ScheduleFields
 from peerd.operate.schedules import ScheduleState
 from peerd.store.schedule_runs import ScheduleRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions:
+    """The fields of ``[schedules.NAME]``."""
+
+    queue: Annotated[str, Option("--queue", "-q", metavar="QUEUE", help="The queue of the task.")]
+    task: Annotated[str | None, Option(metavar="HANDLER", help="The handler of its tasks.")] = None
+    body: Annotated[str | None, Option(metavar="JSON", help="The arguments of its handler.")] = None
+    limit_key: Annotated[str | None, Option(metavar="KEY", help="Its key for limits.")] = None
+    type: Annotated[str | None, Option(metavar="TYPE", help="cluster (the default), or worker: on each node.")] = None
+    interval: Annotated[str | None, Option(metavar="DURATION", help="Between two ticks, such as 10m.")] = None
+    cron: Annotated[str | None, Option(metavar="CRON", help="Five fields, or six with the seconds first.")] = None
+    timezone: Annotated[str | None, Option(metavar="ZONE", help="Of --cron, such as Europe/Berlin.")] = None
+    immediate: Annotated[bool, Option("--immediate", help="Tick at the start of the cluster, too.")] = False
+    overlap: Annotated[str | None, Option(metavar="RULE", help="skip, queue or allow.")] = None
+    misfire: Annotated[str | None, Option(metavar="RULE", help="skip or run_once.")] = None
+    misfire_grace: Annotated[str | None, Option(metavar="DURATION", help="How late a tick may be.")] = None
+    jitter: Annotated[str | None, Option(metavar="DURATION", help="Spread ticks over this time.")] = None
+    disabled: Annotated[bool, Option("--disabled", help="Do not tick until it is created anew.")] = False
+
+    def given(self) -> ScheduleFields:
+        """The fields that were given."""
+        names = ScheduleFields.__annotations__
+        given: Any = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        if self.body is not None:
+            given["body"] = _parse_json(self.body)
+        fields: ScheduleFields = given | {"enabled": not self.disabled}
+        return fields
+
+
+def _parse_json(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:
+        remedy = """quote it as the shell needs it: '{"depth": 3}'"""
+        raise CommandError(f"--body {text} is not JSON: {error}", remedy, status=EXIT_USAGE) from None
+
+
+# ---------------------------------------------------------------- the commands
+
 
 app = new_app("List, show, create, delete, run, enable and disable schedules.")
 

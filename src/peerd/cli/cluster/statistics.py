@@ -8,9 +8,8 @@ from typing import Annotated, Any
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.tables import AlignedTable, Column, right
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import AlignedTable, Column, right
 from peerd.operate.figures import AttemptFigures, ErrorGroups, SeriesPoint, StatisticsRow, slowest_first
 
 app = new_app()

@@ -10,8 +10,7 @@ from typing import Annotated
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.demo.dashboard import bind_address, require_dashboard
 from peerd.cli.demo.sandbox import DemoSandbox
 from peerd.cli.demo.script import DemoScript

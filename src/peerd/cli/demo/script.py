@@ -14,9 +14,9 @@ from typing import Final
 from rich.console import Group
 from rich.text import Text
 
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext
 from peerd.cli.demo.dashboard import DashboardLogin, wait_for_dashboard
-from peerd.cli.demo.live_tasks import LiveTasks
+from peerd.cli.demo.live_tasks import LiveTasks, StopSignals
 from peerd.cli.demo.sample_clip import (
     SampleUnavailable,
     fetch_sample,
@@ -24,11 +24,9 @@ from peerd.cli.demo.sample_clip import (
     make_short_piece,
 )
 from peerd.cli.demo.sandbox import PIECE, DemoSandbox
-from peerd.cli.demo.snapshot import DemoSnapshot, WorkerKill, render_bars, render_line
-from peerd.cli.demo.stop_signals import StopSignals
-from peerd.cli.demo.summary import DemoSummary
+from peerd.cli.demo.summary import DemoSnapshot, DemoSummary, WorkerKill, render_bars, render_line
 from peerd.cli.errors import CommandError
-from peerd.cli.output.live_display import LiveDisplay
+from peerd.cli.output import LiveDisplay
 from peerd.domain.access import Role
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Call, encode_arguments

@@ -7,7 +7,7 @@ from peerd.cli.files import buckets, classes, disks, keys, uploads
 from peerd.cli.files.catalogue import at_risk, du, fsck, ls, mv, rm, stat, verify
 from peerd.cli.files.contents import get, put
 from peerd.cli.files.disks import drain, rebalance, undrain
-from peerd.cli.files.watch import watch
+from peerd.cli.files.storage_watch import watch
 
 app = new_app("Put, get, list, show, move, remove and check files; buckets, classes, disks, access keys and uploads.")
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.files.catalogue import buckets_table
 from peerd.domain.files import DEFAULT_CLASS
 from peerd.domain.units import format_size

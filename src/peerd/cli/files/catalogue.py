@@ -13,12 +13,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.files.formats import disks_table, file_as_json, problems_of, styled_health
 from peerd.cli.files.paths import below, is_folder, is_pattern, matching, split_path, target_key
-from peerd.cli.output.formatting import format_age, pluralize
-from peerd.cli.output.tables import AlignedTable, make_key_value_table, right, wide
+from peerd.cli.output import AlignedTable, format_age, make_key_value_table, pluralize, right, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size

@@ -6,9 +6,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.tables import AlignedTable, Column, right
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import AlignedTable, Column, right
 
 app = new_app("List, set and remove classes of files.")
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import mimetypes
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from typer import Argument, Option
 
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.files.formats import file_as_json
 from peerd.cli.files.paths import expand, is_folder, local_name, target_key
-from peerd.cli.files.progress import transfer_bars
+from peerd.cli.output import sanitize
 from peerd.domain.files import StoredFile
 from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size
@@ -205,3 +207,52 @@ def _name_and_value(word: str) -> tuple[str, str]:
     if not separator:
         raise CommandError(f"--meta {word}: there is no value", "write NAME=VALUE", status=EXIT_USAGE)
     return name, value
+
+
+# ---------------------------------------------------------------- progress
+
+
+Report = Callable[[int, int | None], None]
+LONGEST_NAME = 40
+
+
+class TransferBars:
+    """Bars of transfers.
+
+    Args:
+        progress: of Rich; None: nothing is shown.
+    """
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+
+    @contextmanager
+    def of(self, name: str) -> Iterator[Report | None]:
+        """A bar for one file; it goes away with the end of ``with``."""
+        if self._progress is None:
+            yield None
+            return
+        progress, shown = self._progress, sanitize(name)
+        short = shown if len(shown) <= LONGEST_NAME else f"…{shown[1 - LONGEST_NAME :]}"
+        bar = progress.add_task(short, total=None)
+        try:
+            yield lambda done, size: progress.update(bar, completed=done, total=size)
+        finally:
+            progress.remove_task(bar)
+
+
+@contextmanager
+def transfer_bars(context: CommandContext) -> Iterator[TransferBars]:
+    """Bars on stderr, if it is a terminal and the output is for people."""
+    if context.as_json or not context.err.is_terminal:
+        yield TransferBars(None)
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=context.err, transient=True) as progress:
+        yield TransferBars(progress)

@@ -12,11 +12,10 @@ import typer
 from rich.console import Group
 from typer import Argument, Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError
 from peerd.cli.files.formats import balance_table, disks_table, problems_of
-from peerd.cli.output.formatting import pluralize
+from peerd.cli.output import pluralize
 from peerd.config.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
 from peerd.domain.units import format_size

@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 from rich.text import Text
 
-from peerd.cli.output.formatting import format_elapsed_short
-from peerd.cli.output.tables import AlignedTable, Column, right, wide
+from peerd.cli.output import AlignedTable, Column, format_elapsed_short, right, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.units import format_size
 from peerd.operate.disks import DiskBalance

@@ -14,11 +14,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import RunDirectoryOption, command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
 from peerd.cli.errors import CommandError, parse_duration_option
 from peerd.cli.node.local_node import SlotsTable
-from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.output import pluralize, sanitize
 from peerd.cli.project.code_imports import import_project_code
 from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.process import exit_codes

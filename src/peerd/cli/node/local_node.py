@@ -10,8 +10,17 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.padding import Padding
 from rich.text import Text
 
-from peerd.cli.output.formatting import first_line, format_elapsed, format_elapsed_short, pluralize, sanitize
-from peerd.cli.output.tables import GAP, AlignedTable, right, wide
+from peerd.cli.output import (
+    GAP,
+    AlignedTable,
+    first_line,
+    format_elapsed,
+    format_elapsed_short,
+    pluralize,
+    right,
+    sanitize,
+    wide,
+)
 from peerd.domain.units import format_size
 
 SLOT_STATE_STYLES: Final = {

@@ -12,8 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from peerd.cli.command import RunDirectoryOption, command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
 from peerd.cli.errors import CommandError
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, read_node_metrics
 from peerd.runtime.metrics.registry import Sample

@@ -11,10 +11,9 @@ from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.cluster import other_node
-from peerd.cli.command import NoWaitOption, RunDirectoryOption, command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, NoWaitOption, RunDirectoryOption, command, new_app
 from peerd.cli.errors import CommandError, parse_duration_option
-from peerd.cli.output.formatting import first_line, pluralize, sanitize
+from peerd.cli.output import first_line, pluralize, sanitize
 from peerd.supervision import control_client
 
 app = new_app()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,14 +16,18 @@ from typer import Option
 
 from peerd.cli.cluster.nodes import loads_by_name, nodes_table
 from peerd.cli.cluster.statistics import format_rate, format_seconds
-from peerd.cli.command import RunDirectoryOption, command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
 from peerd.cli.errors import parse_duration_option
-from peerd.cli.node.health import find_failures
 from peerd.cli.node.local_node import render_node
-from peerd.cli.output.findings import VERDICT_STYLES, finding_lines
-from peerd.cli.output.formatting import STATUS_STYLES, format_elapsed_short, pluralize, sanitize
-from peerd.cli.output.live_display import LiveDisplay
+from peerd.cli.output import (
+    STATUS_STYLES,
+    VERDICT_STYLES,
+    LiveDisplay,
+    finding_lines,
+    format_elapsed_short,
+    pluralize,
+    sanitize,
+)
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
@@ -160,3 +164,42 @@ def _rates_line(overview: Overview) -> Text:
     if overview.oldest is not None:
         parts.append(f"oldest {format_elapsed_short(overview.oldest)}")
     return Text.assemble(*parts)
+
+
+# ---------------------------------------------------------------- health
+
+
+SILENT_AFTER = 10.0
+"""Seconds without a heartbeat of a process to its master, which are due every two seconds."""
+
+
+def find_failures(node_status: Mapping[str, Any] | None, cluster: Mapping[str, Any]) -> Iterator[str]:
+    """What keeps a node from its work; nothing while it starts, reloads, or replaces a process that has ended.
+
+    Args:
+        node_status: what its master reports; None: it does not answer.
+        cluster: what the database shows, or its error.
+
+    >>> list(find_failures(None, {"error": {"message": "the database does not answer"}}))
+    ['no node is running here', 'the database does not answer']
+    """
+    if node_status is None:
+        yield "no node is running here"
+    else:
+        if node_status["state"] == "stopping":
+            yield "the node is stopping"
+        for slot in node_status["slots"]:
+            yield from _slot_failures(slot)
+        for component in node_status.get("components") or ():
+            if component["failures"] > 1:
+                failed = pluralize(component["failures"], "time")
+                yield f"component {component['name']} of the agent has failed {failed} in a row"
+    if "error" in cluster:
+        yield cluster["error"]["message"]
+
+
+def _slot_failures(slot: Mapping[str, Any]) -> Iterator[str]:
+    if slot["state"] == "BACKOFF":
+        yield f"{slot['name']} keeps failing, and is started again after a pause"
+    elif slot["state"] == "RUNNING" and (slot.get("silent_for") or 0.0) >= SILENT_AFTER:
+        yield f"{slot['name']} has been silent for {format_elapsed_short(slot['silent_for'])}"

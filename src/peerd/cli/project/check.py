@@ -1,30 +1,225 @@
-"""``peerd check``."""
+"""``peerd check``: the configuration, the user code, the files and the database that it names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import to_command_error
-from peerd.cli.output.formatting import pluralize, sanitize
-from peerd.cli.project.check_code import check_project_code
-from peerd.cli.project.check_files import check_privacy, check_writable_paths
-from peerd.cli.project.check_report import ConfigReport
+from peerd.cli.output import pluralize, sanitize
+from peerd.cli.project.code_imports import SectionName, import_project_code
 from peerd.config import Settings
 from peerd.config import check as check_configuration
 from peerd.config.address import is_sqlite
-from peerd.config.problems import Problem
+from peerd.config.loading import Check
+from peerd.config.problems import KeyPath, Problem, suggest_similar
+from peerd.config.schedules import applies_to_node
 from peerd.config.settings import ServingSettings, WorkerSettings
+from peerd.config.source import display_path, find_line, index_key_lines
 from peerd.operate.client import Client
 from peerd.store.connection.database import with_driver
 from peerd.store.schema.migrate import SchemaVersion, find_schema_version, newest
+
+# ---------------------------------------------------------------- the report
+
+
+class ConfigReport:
+    """Problems, warnings, and checks that passed.
+
+    Args:
+        configuration: the findings of the configuration's reader.
+        settings: the settings that are checked.
+    """
+
+    def __init__(self, configuration: Check, settings: Settings | None) -> None:
+        self.problems = list(configuration.problems)
+        self.warnings = list(configuration.warnings)
+        self.passed: list[tuple[str, str]] = []
+        self._file = None if settings is None else settings.file
+        self._lines = {} if self._file is None else index_key_lines(self._file.read_text(encoding="utf-8"))
+
+    def add_problem(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
+        """Add a problem of a key."""
+        self.problems.append(self._problem(key_path, message, remedy))
+
+    def add_warning(self, key_path: KeyPath, message: str, remedy: str = "") -> None:
+        """Add a value of a key that is allowed, but probably a mistake."""
+        self.warnings.append(self._problem(key_path, message, remedy))
+
+    def has_problem_in(self, section: str) -> bool:
+        """Whether a section has a problem, in the file or in the environment."""
+        names = (f"{section}.", f"PEERD_{section}_".upper())
+        return any(f"{problem.key}.".startswith(names) for problem in self.problems)
+
+    def sort(self) -> None:
+        """Sort them in the order of the file."""
+        for problems in (self.problems, self.warnings):
+            problems.sort(key=lambda problem: (problem.file, problem.line or 0, problem.key))
+
+    def _problem(self, key_path: KeyPath, message: str, remedy: str) -> Problem:
+        file = "environment" if self._file is None else display_path(self._file)
+        return Problem(file, find_line(key_path, self._lines), ".".join(key_path), message, remedy)
+
+
+# ---------------------------------------------------------------- user code
+
+
+ImportResults = Mapping[SectionName, Mapping[str, Any]]
+ServedQueues = dict[str, set[str] | None]
+"""Queues, each with its handlers; None if a worker takes any task."""
+
+
+def check_project_code(settings: Settings, environment: Mapping[str, str], report: ConfigReport) -> None:
+    """Import the code, and check that the tasks of schedules have handlers."""
+    results = import_project_code(settings, environment)
+    for (section, name), result in results.items():
+        if "error" in result:
+            error = result["error"]
+            remedy = f"modules are searched in {settings.project_directory} and in Python's packages"
+            is_missing = "ModuleNotFoundError" in error
+            report.add_problem(_key_path_of(section, name, settings), error, remedy if is_missing else "")
+        else:
+            report.passed.append(_describe_success(section, name, settings, result))
+    _check_tasks_of_schedules(settings, results, report)
+
+
+def _check_tasks_of_schedules(settings: Settings, results: ImportResults, report: ConfigReport) -> None:
+    queues_served = _served_queues(results)
+    complete = not any(section == "workers" and "error" in result for (section, _), result in results.items())
+    for name, schedule in settings.schedules.items():
+        queue, task = schedule.queue, schedule.task or ""
+        if queue is None or not applies_to_node(schedule, settings):
+            continue
+        if queue not in queues_served:
+            if complete:
+                message = f"no worker of this configuration serves the queue {queue}; its tasks wait for another node"
+                report.add_warning(("schedules", name, "queue"), message, suggest_similar(queue, queues_served))
+            continue
+        handlers = queues_served[queue]
+        if handlers is not None and task not in handlers:
+            message = f"queue {queue} has no handler {task!r}; there are: {', '.join(sorted(handlers)) or 'none'}"
+            key = "queue" if schedule.task is None else "task"
+            report.add_problem(("schedules", name, key), message, suggest_similar(task, handlers))
+
+
+def _served_queues(results: ImportResults) -> ServedQueues:
+    """The queues of all workers that could be imported."""
+    queues_served: ServedQueues = {}
+    for result in results.values():
+        for queue, handlers in result.get("queues", {}).items():
+            others = queues_served.get(queue, set())
+            queues_served[queue] = None if handlers is None or others is None else others | set(handlers)
+    return queues_served
+
+
+def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
+    match section:
+        case "agent" | "errors":
+            return section, name
+        case "web":
+            return section, name, "app"
+        case "schedules":
+            return section, name, "run"
+        case _:
+            return section, name, "worker" if settings.workers[name].worker else "tasks"
+
+
+def _describe_success(section: str, name: str, settings: Settings, result: Mapping[str, Any]) -> tuple[str, str]:
+    match section:
+        case "agent":
+            return "agent", f"is set up by {settings.agent.setup}"
+        case "errors":
+            return "errors", f"are given to {settings.errors.hook}"
+        case "web":
+            return f"web {name}", f"serves {settings.web[name].app}"
+        case "schedules":
+            return f"schedule {name}", f"runs {settings.schedules[name].run}"
+        case _:
+            return f"worker {name}", _describe_worker(result["queues"])
+
+
+def _describe_worker(queues: Mapping[str, list[str] | None]) -> str:
+    handlers = [handler for named in queues.values() for handler in named or ()]
+    parts = [f"takes from {', '.join(queues)}"] if queues else []
+    parts += [f"handles {', '.join(handlers)}"] if handlers else []
+    return "; ".join(parts) or "runs its own loop"
+
+
+# ---------------------------------------------------------------- files
+
+
+def check_writable_paths(settings: Settings, report: ConfigReport) -> None:
+    """Check the run directory, the log file and the embedded database."""
+    problems: list[tuple[KeyPath, str]] = [(("node", "run_directory"), _folder_problem(settings.node.run_directory))]
+    if settings.logging.file is not None:
+        problems.append((("logging", "file"), _file_problem(settings.logging.file)))
+    if is_sqlite(settings.database.url) and not report.has_problem_in("database"):
+        file = Path(with_driver(settings.database.url).database or "")
+        problems.append((("database", "url"), _file_problem(file, makes_folders=False)))
+    for key_path, problem in problems:
+        if problem:
+            report.add_problem(key_path, problem, "choose a path that the user of the node may write to")
+
+
+def check_privacy(file: Path, key_path: KeyPath, report: ConfigReport) -> None:
+    """Warn of a database file that other users can read."""
+    try:
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except OSError:
+        return
+    if mode & 0o077:
+        remedy = f"chmod go-rwx {shlex.quote(str(file))}*"
+        report.add_warning(key_path, f"{file} can be read by other users (mode {mode:03o})", remedy)
+
+
+def _file_problem(path: Path, *, makes_folders: bool = True) -> str:
+    """Why a file cannot be written or created; empty if it can."""
+    try:
+        if path.exists():
+            # It is not opened: closing it would release the locks of this process's SQLite connections on it.
+            writable = path.is_file() and os.access(path, os.W_OK, effective_ids=True)
+            return "" if writable else f"{path} cannot be written"
+    except OSError as error:
+        return f"{path} cannot be written: {_error_text(error)}"
+    if not makes_folders and not path.parent.is_dir():
+        return f"{path} cannot be created: there is no folder {path.parent}"
+    return _folder_problem(path.parent, path)
+
+
+def _folder_problem(folder: Path, path: Path | None = None) -> str:
+    """Why nothing can be created in a folder, which may not exist yet; empty if it can."""
+    existing = next(one for one in (folder, *folder.parents) if _exists(one))
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return ""
+    except OSError as error:
+        return f"{path or folder} cannot be created: {existing}: {_error_text(error)}"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # it exists, but may not be read
+        return True
+
+
+def _error_text(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+# ---------------------------------------------------------------- the command
+
 
 app = new_app()
 

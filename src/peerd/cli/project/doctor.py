@@ -8,10 +8,8 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
-from peerd.cli.output.findings import finding_lines
-from peerd.cli.output.formatting import pluralize
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.output import finding_lines, pluralize
 from peerd.config import Settings
 from peerd.operate.diagnostics import Finding, Level
 from peerd.runtime.process.process_context import DOORBELL_ACTION

@@ -9,10 +9,9 @@ from rich.console import Group
 from rich.text import Text
 from typer import Argument
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
-from peerd.cli.output.formatting import sanitize
+from peerd.cli.output import sanitize
 from peerd.config.loading import FILE_NAME
 from peerd.config.template import TEMPLATE
 

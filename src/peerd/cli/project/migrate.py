@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.store.schema.migrate import SchemaVersion, find_schema_version, migrate, newest
 
 app = new_app()

@@ -12,8 +12,7 @@ from rich.console import Group
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
 from peerd.config import Settings
 from peerd.config.source import setting_variables

@@ -13,11 +13,10 @@ from msgspec import UNSET
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import NoWaitOption
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, NoWaitOption
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
 from peerd.cli.json_argument import read_json_body
-from peerd.cli.output.formatting import pluralize, sanitize
+from peerd.cli.output import pluralize, sanitize
 from peerd.cli.tasks.bulk import BulkCommand, confirm
 from peerd.cli.tasks.show import FILTERS, FilterOptions
 from peerd.domain.bulk import (

@@ -9,7 +9,7 @@ import msgspec
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext
 from peerd.cli.following import PAGE, read_pages
 from peerd.domain.log_line import TaskLogLine
 from peerd.domain.quoting import escape_and_indent, escape_line, escape_text

@@ -1,4 +1,4 @@
-"""``peerd tasks list`` and ``peerd tasks show``."""
+"""``peerd tasks list``, ``show`` and ``stack``."""
 
 from __future__ import annotations
 
@@ -14,19 +14,25 @@ from rich.padding import Padding
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.context import CommandContext
-from peerd.cli.output.formatting import (
+from peerd.cli.command import CommandContext
+from peerd.cli.errors import parse_duration_option
+from peerd.cli.output import (
     STATUS_STYLES,
+    AlignedTable,
+    Column,
     first_line,
     format_elapsed,
     format_elapsed_short,
     format_timestamp,
+    make_key_value_table,
+    right,
     sanitize,
+    wide,
 )
-from peerd.cli.output.tables import AlignedTable, Column, make_key_value_table, right, wide
 from peerd.cli.tasks.log_lines import SHOWN_WITH_TASK, render_last_lines
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
+from peerd.domain.task_stack import CallStack, TaskStack
 from peerd.domain.units import format_duration
 from peerd.operate.client import Client
 from peerd.operate.task_filter import TaskFilter
@@ -339,3 +345,39 @@ def _render_attempt(attempt: Attempt, names: Mapping[int, str], now: datetime) -
 
 def _indent(item: RenderableType) -> Padding:
     return Padding(item, (0, 0, 0, 2), expand=False)
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def stack(
+    context: CommandContext,
+    task_id: Annotated[int, Argument(metavar="ID", help="A running task.")],
+    timeout: Annotated[str, Option(metavar="DURATION", help="Wait at most this long for its node.")] = "20s",
+) -> None:
+    """Show where the code of a running task is now, on whichever node it runs, and what its process uses."""
+    found = context.client.tasks.stack(task_id, timeout=parse_duration_option("--timeout", timeout))
+    context.print_result(found, render_stack(found, context.client.now()))
+
+
+def render_stack(found: TaskStack, now: datetime) -> Group:
+    """Where the code of a task is at a moment."""
+    since = "" if found.since is None else f" for {format_elapsed((now - found.since).total_seconds())}"
+    where = f"task {found.task_id} runs in {sanitize(found.slot)} on {sanitize(found.node)}{since}"
+    lines: list[RenderableType] = [Text(where, "bold")]
+    if found.process is not None:
+        lines.append(Text(found.process.sentence))
+    for call in found.calls:
+        lines += _render_call(call)
+    if found.is_cut:
+        lines.append(Text("frames are left out", "yellow"))
+    return Group(*lines)
+
+
+def _render_call(call: CallStack) -> list[RenderableType]:
+    lines: list[RenderableType] = [Text(f"{sanitize(call.name)} (most recent call last):", "bold")]
+    for frame in call.frames:
+        lines.append(Text(f'  File "{sanitize(frame.file)}", line {frame.line}, in {sanitize(frame.function)}'))
+        if frame.source:
+            lines.append(Text(f"    {sanitize(frame.source)}", "bright_black"))
+    return lines

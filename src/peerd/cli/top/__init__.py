@@ -7,8 +7,7 @@ from typing import Annotated, Final
 
 from typer import Option
 
-from peerd.cli.command import command, new_app
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
 
 app = new_app()

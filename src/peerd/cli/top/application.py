@@ -17,18 +17,13 @@ from textual.containers import Vertical
 from textual.widgets import DataTable, Footer, Input, Static
 
 from peerd.cli.errors import CommandError
-from peerd.cli.output.formatting import format_elapsed, sanitize
-from peerd.cli.output.tables import GAP
-from peerd.cli.top.actions import ACTIONS, TopAction
-from peerd.cli.top.background import run_in_background
-from peerd.cli.top.column_layout import ColumnLayout
-from peerd.cli.top.messages import MessageLine
-from peerd.cli.top.reading import Reading, read_cluster
-from peerd.cli.top.row_table import RowTable
-from peerd.cli.top.screens import Question, Window, keys_table
+from peerd.cli.output import GAP, format_elapsed, sanitize
+from peerd.cli.top.reading import Reading, read_cluster, run_in_background
+from peerd.cli.top.row_actions import ACTIONS, TopAction
+from peerd.cli.top.screens import Question, TaskScreen, Window, keys_table
 from peerd.cli.top.summary import summarize
-from peerd.cli.top.task_screen import TaskScreen
 from peerd.cli.top.views import VIEWS, TopRow, TopView, begins_with_greatest
+from peerd.cli.top.widgets import ColumnLayout, MessageLine, RowTable
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import Client
 

@@ -8,8 +8,7 @@ from typing import Final
 from rich.text import Text
 
 from peerd.cli.cluster.statistics import format_rate, format_seconds
-from peerd.cli.output.findings import LEVEL_STYLES
-from peerd.cli.output.formatting import STATUS_STYLES
+from peerd.cli.output import LEVEL_STYLES, STATUS_STYLES
 from peerd.cli.top.reading import Reading
 from peerd.cli.top.views import plain_line
 from peerd.domain.lifecycle import Status

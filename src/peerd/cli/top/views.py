@@ -10,14 +10,16 @@ import msgspec
 from rich.text import Text
 
 from peerd.cli.cluster.statistics import format_rate, format_seconds
-from peerd.cli.output.formatting import (
+from peerd.cli.output import (
     STATUS_STYLES,
+    Column,
     first_line,
     format_age,
     format_elapsed_short,
+    render_progress_bar,
+    right,
+    wide,
 )
-from peerd.cli.output.live_display import render_progress_bar
-from peerd.cli.output.tables import Column, right, wide
 from peerd.cli.tasks.show import describe_node, describe_note, describe_since, task_title
 from peerd.cli.top.reading import Reading
 from peerd.domain.lifecycle import Status

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from peerd.cli.output.formatting import pluralize
-from peerd.cli.tasks.stack import render_stack
+from peerd.cli.output import pluralize
+from peerd.cli.tasks.show import render_stack
 from peerd.operate.client import Client
 
 

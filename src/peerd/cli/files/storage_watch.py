@@ -11,12 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.context import CommandContext
+from peerd.cli.command import CommandContext
 from peerd.cli.errors import parse_duration_option
 from peerd.cli.files.formats import disks_table, problems_of, styled_health
-from peerd.cli.output.formatting import first_line, pluralize
-from peerd.cli.output.live_display import LiveDisplay, render_progress_bar
-from peerd.cli.output.tables import AlignedTable, right, wide
+from peerd.cli.output import AlignedTable, LiveDisplay, first_line, pluralize, render_progress_bar, right, wide
 from peerd.cli.tasks.show import node_names
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import Task

@@ -1,1 +1,0 @@
-"""How the command line prints: formatting of values, tables, and a display that is redrawn."""
