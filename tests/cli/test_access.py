@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from peerd.cli import audit as audit_command
 from peerd.cli import following
-from peerd.cli.access import audit_follower
 from peerd.domain.access import Role
 from peerd.operate import passwords
 from peerd.operate.actors import cli_actor
@@ -91,8 +91,8 @@ def test_the_audit_log_is_shown_in_pages_and_filtered(peerd: Peerd, client: Clie
 def test_the_audit_log_is_followed_and_no_late_entry_is_missed(
     peerd: Peerd, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_follower, "PAGE", 8)
-    monkeypatch.setattr(audit_follower, "OVERLAP", 4)
+    monkeypatch.setattr(audit_command, "PAGE", 8)
+    monkeypatch.setattr(audit_command, "OVERLAP", 4)
 
     def interrupt() -> None:
         raise KeyboardInterrupt

@@ -84,9 +84,9 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
         "Put, get, list, show, move, remove and check files; buckets, classes, disks, access keys and uploads.",
     ),
     "schedules": ("cluster.schedules", WORK, "List, show, create, delete, run, enable and disable schedules."),
-    "users": ("access.users", ACCESS, "List, add, change and remove users of the API."),
-    "tokens": ("access.tokens", ACCESS, "List, create and revoke tokens of the API."),
-    "audit": ("access.audit", ACCESS, "Show what was done by which user, token or program, the newest first."),
+    "users": ("access", ACCESS, "List, add, change and remove users of the API."),
+    "tokens": ("access", ACCESS, "List, create and revoke tokens of the API."),
+    "audit": ("audit", ACCESS, "Show what was done by which user, token or program, the newest first."),
 }
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import is_dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Final, Self, TypeVar, get_type_hints
@@ -21,24 +21,14 @@ from rich.text import Text
 from sqlalchemy.engine import make_url
 from typer import Option
 
-from peerd.cli.errors import (
-    CHECK_CONNECTION,
-    EXIT_USAGE,
-    SEE_TRACEBACK,
-    CommandError,
-    keep_traceback,
-    to_command_error,
-)
-from peerd.cli.output import sanitize
+from peerd.cli.errors import CHECK_CONNECTION, SEE_TRACEBACK, CommandError, UsageError, keep_traceback, to_command_error
+from peerd.cli.output import AlignedTable, Column, sanitize
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.source import CONFIG_VARIABLE, current_folder
 from peerd.domain.quoting import UNSAFE_CHARACTERS
 from peerd.operate.actors import cli_actor
 from peerd.operate.client import Client, is_server_url
-
-# ---------------------------------------------------------------- the server
-
 
 SERVER_VARIABLE: Final = "PEERD_SERVER"
 TOKEN_VARIABLE: Final = "PEERD_TOKEN"  # noqa: S105 - a variable's name
@@ -49,57 +39,13 @@ MAX_TOKEN_FILE: Final = 4096
 """Bytes."""
 
 
-def find_server(server: str | None, environment: Mapping[str, str], *, is_database_chosen: bool) -> str | None:
-    """The URL of the server, if there is one; an option chooses, else the environment.
-
-    Args:
-        server: of ``--server``.
-        environment: the variables.
-        is_database_chosen: whether ``--database`` or ``--config`` names the cluster instead.
-    """
-    if server is not None and is_database_chosen:
-        raise CommandError("which cluster?", "give --server, or --database or --config, not both", status=EXIT_USAGE)
-    url = server or (None if is_database_chosen else environment.get(SERVER_VARIABLE) or None)
-    if url is not None and not is_server_url(url):
-        source = "--server" if server else SERVER_VARIABLE
-        remedy = (
-            "write http://host:port, https://host:port or unix:/path; a database is an option of its own, --database"
-        )
-        raise CommandError(f"{source}: this is not the URL of a server", remedy, status=EXIT_USAGE)
-    return url
-
-
-def server_client(url: str, token_file: Path | None, environment: Mapping[str, str]) -> Client:
-    """A client of the server."""
-    named = environment.get(TOKEN_FILE_VARIABLE) or None
-    file = token_file or (Path(named) if named and TOKEN_VARIABLE not in environment else None)
-    token = environment.get(TOKEN_VARIABLE) or None if file is None else _read_token(file)
-    try:
-        return Client(url, token=token, ca=environment.get(CA_VARIABLE) or None)
-    except ImportError as error:
-        message, _, remedy = str(error).partition(": ")
-        raise CommandError(message, remedy) from None
-
-
-def _read_token(file: Path) -> str:
-    with file.open("rb") as opened:
-        content = opened.read(MAX_TOKEN_FILE + 1)
-    try:
-        token = content.decode("ascii").strip()
-    except UnicodeDecodeError:
-        token = ""
-    if not token or len(content) > MAX_TOKEN_FILE:
-        raise CommandError(f"{file} holds no token", "write the token there, and nothing else", status=EXIT_USAGE)
-    return token
-
-
 # ---------------------------------------------------------------- one run of a command
 
 
 T = TypeVar("T")
 NON_TTY_WIDTH = 160
 """The width of tables that are not printed to a terminal."""
-_PANEL = "Common options"
+_common = partial(Option, rich_help_panel="Common options")
 
 
 class CommandContext:
@@ -119,24 +65,17 @@ class CommandContext:
     def __init__(
         self,
         config: Annotated[
-            Path | None,
-            Option("--config", "-c", metavar="PATH", rich_help_panel=_PANEL, help="The peerd.toml to read."),
+            Path | None, _common("--config", "-c", metavar="PATH", help="The peerd.toml to read.")
         ] = None,
         database: Annotated[
-            str | None,
-            Option(metavar="URL", rich_help_panel=_PANEL, help="The database to use instead of the configured one."),
+            str | None, _common(metavar="URL", help="The database to use instead of the configured one.")
         ] = None,
         server: Annotated[
-            str | None,
-            Option(metavar="URL", rich_help_panel=_PANEL, help="A server of the cluster, instead of its database."),
+            str | None, _common(metavar="URL", help="A server of the cluster, instead of its database.")
         ] = None,
-        token_file: Annotated[
-            Path | None, Option(metavar="PATH", rich_help_panel=_PANEL, help="The file with the server's token.")
-        ] = None,
-        as_json: Annotated[bool, Option("--json", rich_help_panel=_PANEL, help="Print JSON.")] = False,
-        traceback: Annotated[
-            bool, Option("--traceback", rich_help_panel=_PANEL, help="Print the traceback of an error.")
-        ] = False,
+        token_file: Annotated[Path | None, _common(metavar="PATH", help="The file with the server's token.")] = None,
+        as_json: Annotated[bool, _common("--json", help="Print JSON.")] = False,
+        traceback: Annotated[bool, _common("--traceback", help="Print the traceback of an error.")] = False,
     ) -> None:
         self.config = config
         self.as_json = as_json
@@ -164,23 +103,29 @@ class CommandContext:
                 normalise_url(self._database)
                 variables["PEERD_DATABASE_URL"] = make_sqlite_path_absolute(self._database, Path.cwd())
             except ValueError as error:
-                raise CommandError(f"--database: {error}", status=EXIT_USAGE) from None
+                raise UsageError(f"--database: {error}") from None
         return variables
 
     @cached_property
     def server(self) -> str | None:
-        """The URL of the server that takes the place of a database."""
+        """The URL of the server that takes the place of a database; an option chooses, else the environment."""
         is_database_chosen = self._database is not None or self.config is not None
-        return find_server(self._server, os.environ, is_database_chosen=is_database_chosen)
+        if self._server is not None and is_database_chosen:
+            raise UsageError("which cluster?", "give --server, or --database or --config, not both")
+        url = self._server or (None if is_database_chosen else os.environ.get(SERVER_VARIABLE) or None)
+        if url is not None and not is_server_url(url):
+            source = "--server" if self._server else SERVER_VARIABLE
+            accepted = "http://host:port, https://host:port or unix:/path"
+            remedy = f"write {accepted}; a database is an option of its own, --database"
+            raise UsageError(f"{source}: this is not the URL of a server", remedy)
+        return url
 
     def require_this_machine(self) -> None:
         """Refuse ``--server`` to a command about this machine; $PEERD_SERVER does not concern it."""
         if self._server is not None or self._token_file is not None:
             option = "--server" if self._server is not None else "--token-file"
             remedy = f"leave {option} out, and run the command on the machine that it is for"
-            raise CommandError(
-                "this command works on this machine and its peerd.toml, not on a server", remedy, status=EXIT_USAGE
-            )
+            raise UsageError("this command works on this machine and its peerd.toml, not on a server", remedy)
 
     def keep_to_this_machine(self) -> None:
         """Refuse ``--server``, and leave $PEERD_SERVER alone."""
@@ -206,7 +151,7 @@ class CommandContext:
             CommandError: `database` names an SQLite file that is missing, and the command may not create it.
         """
         if self.server is not None:
-            return self._exit_stack.enter_context(server_client(self.server, self._token_file, os.environ))
+            return self._exit_stack.enter_context(_client_of_server(self.server, self._token_file))
         url = self.settings.database.url
         if self._database is not None and not self.may_create_database and is_sqlite(url):
             file = Path(make_url(url).database or "")
@@ -216,20 +161,53 @@ class CommandContext:
         client = Client(url, secret=self.settings.cluster.secret, mask=self.settings.access.mask)
         return self._exit_stack.enter_context(client).acting_as(cli_actor())
 
-    def print_result(self, value: object, *items: RenderableType | Callable[[], RenderableType]) -> None:
+    @cached_property
+    def now(self) -> datetime:
+        """The time of the database, up to which ages are counted."""
+        return self.client.now()
+
+    def print_result(
+        self, value: object, *items: RenderableType | Callable[[], RenderableType], failed: bool = False
+    ) -> None:
         """Print the command's result.
 
         Args:
             value: what is printed as JSON.
             items: what is printed for people, or functions that make it; strings are sanitized.
+            failed: whether the command ends here, with exit status 1.
         """
         if self.as_json:
             self.print_json_line(value)
-            return
-        for item in items:
-            printed = item() if callable(item) else item
-            is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
-            self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
+        else:
+            for item in items:
+                printed = item() if callable(item) else item
+                is_text = isinstance(printed, str | Text)  # the terminal wraps it, so that it can be copied or piped
+                self.out.print(sanitize(printed) if isinstance(printed, str) else printed, soft_wrap=is_text)
+        if failed:
+            raise typer.Exit(1)
+
+    def print_table(
+        self, value: object, columns: Sequence[Column | str], rows: Iterable[Sequence[Text | str]], empty: str
+    ) -> None:
+        """Print rows; without any, a sentence.
+
+        Args:
+            value: what is printed as JSON.
+            columns: of the table.
+            rows: of the table. A generator makes them only if they are printed.
+            empty: the sentence.
+        """
+
+        def make_table() -> RenderableType:
+            cells = list(rows)
+            return AlignedTable(columns, cells) if cells else empty
+
+        self.print_result(value, make_table)
+
+    def print_hint(self, hint: str) -> None:
+        """Print below a result, for people, how to see more of it."""
+        if not self.as_json:
+            self.out.print(Text(f"  {hint}", "bright_black"), soft_wrap=True)
 
     def act_on_each(self, names: Sequence[T], act: Callable[[T], object], key: str, past: str, **more: object) -> None:
         """Act on some names, and print for which it was done; also where one of them is refused, which ends it.
@@ -255,8 +233,19 @@ class CommandContext:
         typer.echo(to_json(value))
 
     def print_warning(self, sentence: str) -> None:
-        """Print a warning to stderr."""
-        self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
+        """Print a warning to stderr, for people."""
+        if not self.as_json:
+            self.err.print(Text.assemble(("warning: ", "bold yellow"), sanitize(sentence)), soft_wrap=True)
+
+    def warn_of_more(self, limit: int) -> None:
+        """Say that a list has ended at its limit."""
+        self.print_warning(f"there are more; --limit {limit * 10} shows {limit * 10:,}")
+
+    def confirm(self, question: str) -> None:
+        """Ask whether it shall be done, and end the command if not; a program cannot be asked."""
+        if self.as_json:
+            raise CommandError(f"this needs a confirmation ({question.removesuffix('?')})", "give --yes")
+        typer.confirm(question, abort=True, err=True)
 
     def print_error(self, error: CommandError) -> None:
         """Print an error to stderr."""
@@ -292,6 +281,30 @@ class CommandContext:
         return failure
 
 
+def _client_of_server(url: str, token_file: Path | None) -> Client:
+    """A client of a server. Its token is no option: other users of the machine see the arguments of a process."""
+    named = os.environ.get(TOKEN_FILE_VARIABLE) or None
+    file = token_file or (Path(named) if named and TOKEN_VARIABLE not in os.environ else None)
+    token = os.environ.get(TOKEN_VARIABLE) or None if file is None else _read_token(file)
+    try:
+        return Client(url, token=token, ca=os.environ.get(CA_VARIABLE) or None)
+    except ImportError as error:
+        message, _, remedy = str(error).partition(": ")
+        raise CommandError(message, remedy) from None
+
+
+def _read_token(file: Path) -> str:
+    with file.open("rb") as opened:
+        content = opened.read(MAX_TOKEN_FILE + 1)
+    try:
+        token = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        token = ""
+    if not token or len(content) > MAX_TOKEN_FILE:
+        raise UsageError(f"{file} holds no token", "write the token there, and nothing else")
+    return token
+
+
 def _make_console(*, stderr: bool = False) -> Console:
     made = Console(stderr=stderr, highlight=False, markup=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
@@ -325,11 +338,6 @@ def _encode_value(value: Any) -> Any:
 
 
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., None])
-
-RunDirectoryOption = Annotated[
-    Path | None, Option(metavar="PATH", help="The node's run directory; then peerd.toml is not read.")
-]
-NoWaitOption = Annotated[bool, Option("--no-wait", help="Return at once.")]
 
 
 def new_app(group_help: str | None = None) -> typer.Typer:

@@ -27,7 +27,6 @@ from peerd.domain.errors import (
     PeerdError,
 )
 from peerd.domain.file_errors import InvalidFile
-from peerd.domain.units import parse_duration
 from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE, driver_message
 from peerd.supervision.control_client import CommandRefused, MasterNotRunning
@@ -89,6 +88,13 @@ class CommandError(PeerdError):
         return Group(*lines)
 
 
+class UsageError(CommandError):
+    """An argument is invalid, whatever the database holds."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy, status=EXIT_USAGE)
+
+
 def to_command_error(error: Exception) -> CommandError | None:
     """An expected error with its remedy and exit status; None for an unexpected one, which keeps its traceback."""
     kind = type(error).__name__
@@ -136,15 +142,3 @@ def keep_traceback(error: Exception) -> str:
     except OSError:
         return SEE_TRACEBACK
     return f"{file.name}, which has the whole of it; --traceback prints it"
-
-
-def parse_duration_option(option: str, duration: str) -> float:
-    """The seconds of an option's duration.
-
-    Raises:
-        CommandError: it is not a duration; the message names the option.
-    """
-    try:
-        return parse_duration(duration)
-    except ValueError as error:
-        raise CommandError(f"{option}: {error}", status=EXIT_USAGE) from None

@@ -1,29 +1,28 @@
-"""How a command follows what grows: page after page, with a pause where there is nothing more yet."""
+"""How a command follows what grows, page after page, and watches what changes, picture after picture."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
+
+from rich.console import RenderableType
+
+from peerd.cli.arguments import parse_duration_option
+from peerd.cli.command import CommandContext
+from peerd.cli.output import LiveDisplay
+from peerd.store.audit import AuditTail
+from peerd.store.tasks.log_lines import LogPage
 
 READ_EVERY: Final = 1.0
 """Seconds between two readings of what is followed."""
 PAGE: Final = 500
+SHORTEST_PAUSE: Final = 0.05
+"""Seconds between two readings of what is watched, at the least."""
 
 
-class GrowingPage(Protocol):
-    """A page of what grows."""
-
-    @property
-    def next(self) -> str | None:
-        """The cursor behind it."""
-
-    @property
-    def has_more(self) -> bool:
-        """Whether there is another page now."""
-
-
-Page = TypeVar("Page", bound=GrowingPage)
+Page = TypeVar("Page", LogPage, AuditTail)
+"""A page of what grows: ``next`` is the cursor behind it, ``has_more`` says whether there is another one now."""
 
 
 def read_pages(read: Callable[[str | None], Page], is_last: Callable[[Page], bool]) -> Iterator[Page]:
@@ -43,3 +42,34 @@ def read_pages(read: Callable[[str | None], Page], is_last: Callable[[Page], boo
         if is_last(page):
             return
         time.sleep(READ_EVERY)
+
+
+def parse_pause(every: str) -> float:
+    """The seconds of the option ``--every``."""
+    return max(parse_duration_option("--every", every), SHORTEST_PAUSE)
+
+
+def watch(
+    context: CommandContext,
+    every: str,
+    draw: Callable[[], tuple[dict[str, Any], RenderableType]],
+    is_last: Callable[[dict[str, Any]], bool] = lambda _: False,
+) -> None:
+    """Show what changes: each picture replaces the one before; with --json, an object for each.
+
+    Args:
+        context: of the command.
+        every: the interval, as it is given by the option.
+        draw: reads what is shown, and makes its JSON and its picture.
+        is_last: whether this was the last one, by its JSON; otherwise Ctrl-C ends it.
+    """
+    pause = parse_pause(every)
+    with LiveDisplay(context.out, silent=context.as_json, transient=False) as display:
+        while True:
+            answer, picture = draw()
+            if context.as_json:
+                context.print_json_line(answer)
+            display.update(picture)
+            if is_last(answer):
+                return
+            time.sleep(pause)

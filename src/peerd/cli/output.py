@@ -111,6 +111,8 @@ def pluralize(count: int, noun: str) -> str:
 # ---------------------------------------------------------------- tables
 
 
+UNKNOWN: Final = "–"
+"""Stands for what is not known, or does not exist."""
 GAP: Final = 2
 """Spaces between two columns, and before the first."""
 MIN_WIDTH: Final = 8

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-import typer
 from rich.text import Text
 from typer import Option
 
 from peerd.agent.alert_delivery import make_hook
+from peerd.cli.arguments import AfterOption, LimitOption
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.output import AlignedTable, Column, first_line, right, sanitize, wide
+from peerd.cli.output import Column, first_line, right, sanitize, wide
 from peerd.config import Settings
 from peerd.domain.alert import Alert, AlertKind, AlertState
 from peerd.runtime.observability.events import EventBus
@@ -44,8 +43,8 @@ def list_alerts(
     on: Annotated[bool, Option("--on", help="Only conditions that are on, such as a backlog.")] = False,
     kind: Annotated[list[str] | None, Option("--kind", metavar="KIND", help="Only of this kind; repeatable.")] = None,
     since: Annotated[str | None, Option(metavar="DURATION", help="Only those seen in this last time, e.g. 1d.")] = None,
-    after: Annotated[str | None, Option(metavar="CURSOR", help="The page behind this one's cursor.")] = None,
-    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+    after: AfterOption = None,
+    limit: LimitOption = 50,
 ) -> None:
     """List the alerts that are on, or were raised lately, the newest first.
 
@@ -57,9 +56,9 @@ def list_alerts(
     peerd alerts list --since 1d --json
     """
     page = context.client.alerts.list(on=on or None, kinds=kind or None, since=since, after=after, limit=limit)
-    context.print_result(page, alerts_table(page.items) if page.items else Text("there is no such alert"))
-    if page.next is not None and not context.as_json:
-        context.out.print(Text(f"  more: --after {page.next}", "bright_black"), soft_wrap=True)
+    context.print_table(page, COLUMNS, map(_row, page.items), "there is no such alert")
+    if page.next is not None:
+        context.print_hint(f"more: --after {page.next}")
 
 
 @command(app, of_this_machine=True)
@@ -72,14 +71,7 @@ def test(context: CommandContext) -> None:
     lines = [_describe_result(name, error) for name, error in errors.items()]
     none = Text("no hook is enabled; add [alerts.NAME] to peerd.toml, see docs/alerts.md", "yellow")
     failed = any(error is not None for error in errors.values())
-    context.print_result({"ok": not failed, "hooks": errors}, *(lines or [none]))
-    if failed:
-        raise typer.Exit(1)
-
-
-def alerts_table(alerts: Sequence[AlertRecord]) -> AlignedTable:
-    """Alerts as lines."""
-    return AlignedTable(COLUMNS, [_row(alert) for alert in alerts])
+    context.print_result({"ok": not failed, "hooks": errors}, *(lines or [none]), failed=failed)
 
 
 def _row(alert: AlertRecord) -> list[Text | str]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import parse_duration_option, parse_time_option, read_json_body
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
-from peerd.cli.json_argument import read_json_body
+from peerd.cli.errors import CommandError, UsageError
 from peerd.cli.output import sanitize
 from peerd.cli.tasks.show import task_json
 from peerd.domain.task import BODY_LIMIT
@@ -20,8 +20,8 @@ from peerd.operate.job import Job, task_result
 
 app = new_app()
 
-_WHEN = "When and where"
-_BODY = "Instead of a JSON body"
+_when = partial(Option, rich_help_panel="When and where")
+_body = partial(Option, rich_help_panel="Instead of a JSON body")
 
 
 @command(app)
@@ -32,10 +32,8 @@ def enqueue(
     body: Annotated[
         str | None, Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
     ] = None,
-    text: Annotated[str | None, Option(metavar="TEXT", help="A body that is text.", rich_help_panel=_BODY)] = None,
-    file: Annotated[
-        Path | None, Option(metavar="PATH", help="A body of bytes, from a file.", rich_help_panel=_BODY)
-    ] = None,
+    text: Annotated[str | None, _body(metavar="TEXT", help="A body that is text.")] = None,
+    file: Annotated[Path | None, _body(metavar="PATH", help="A body of bytes, from a file.")] = None,
     priority: Annotated[int | None, Option(help="Larger is first; default: 10.")] = None,
     max_attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None,
     timeout: Annotated[str | None, Option(metavar="DURATION", help="The longest run of an attempt.")] = None,
@@ -45,20 +43,11 @@ def enqueue(
     ] = None,
     limit_key: Annotated[str | None, Option(metavar="KEY", help="The key that limits count, e.g. a customer.")] = None,
     trace_context: Annotated[str | None, Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
-    start_at: Annotated[str | None, Option(metavar="TIME", help="The earliest start.", rich_help_panel=_WHEN)] = None,
-    start_in: Annotated[
-        str | None, Option(metavar="DURATION", help="The earliest start, from now.", rich_help_panel=_WHEN)
-    ] = None,
-    finish_at: Annotated[
-        str | None, Option(metavar="TIME", help="Drop it unless started by then.", rich_help_panel=_WHEN)
-    ] = None,
-    finish_in: Annotated[
-        str | None,
-        Option(metavar="DURATION", help="Drop it unless started by then.", rich_help_panel=_WHEN),
-    ] = None,
-    node: Annotated[
-        str | None, Option(metavar="NODE", help="Only this node may run it.", rich_help_panel=_WHEN)
-    ] = None,
+    start_at: Annotated[str | None, _when(metavar="TIME", help="The earliest start.")] = None,
+    start_in: Annotated[str | None, _when(metavar="DURATION", help="The earliest start, from now.")] = None,
+    finish_at: Annotated[str | None, _when(metavar="TIME", help="Drop it unless started by then.")] = None,
+    finish_in: Annotated[str | None, _when(metavar="DURATION", help="Drop it unless started by then.")] = None,
+    node: Annotated[str | None, _when(metavar="NODE", help="Only this node may run it.")] = None,
     wait: Annotated[bool, Option("--wait", help="Wait until it has ended, and print its result.")] = False,
     wait_for: Annotated[str | None, Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
 ) -> None:
@@ -69,7 +58,7 @@ def enqueue(
     A TIME is ISO 8601 with its zone, e.g. 2026-11-21T09:30:00Z. A DURATION is e.g. 500ms, 10s, 1h30m.
     """
     if body is not None and text is not None:
-        raise CommandError("two bodies: give JSON or --text, not both", status=EXIT_USAGE)
+        raise UsageError("two bodies: give JSON or --text, not both")
     timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
     options: dict[str, Any] = {
         "name": name,
@@ -90,7 +79,7 @@ def enqueue(
     }
     warning = None if file is not None else context.client.queues.misfit(queue, name, options["text"])
     job = context.client.enqueue(queue, **options)
-    if warning is not None and not context.as_json:
+    if warning is not None:
         context.print_warning(f"{warning}. Task {job.id} waits for a node with such code; or cancel it")
     if wait:
         _print_job_result(context, job, timeout_seconds)
@@ -117,27 +106,6 @@ def _read_body_file(path: Path) -> bytes:
     """The bytes of a file or a pipe, up to one more than is allowed: an endless one is refused too."""
     with path.open("rb") as file:
         return file.read(BODY_LIMIT + 1)
-
-
-def parse_time_option(option: str, text: str | None) -> datetime | None:
-    """The UTC time of an option.
-
-    >>> parse_time_option("--start-at", "2026-11-21T10:30:00+01:00")
-    datetime.datetime(2026, 11, 21, 9, 30, tzinfo=datetime.timezone.utc)
-    """
-    if text is None:
-        return None
-    remedy = "write it with its zone, e.g. 2026-11-21T09:30:00Z; or use --start-in, --finish-in"
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise CommandError(f"{option}: {text!r} is not a time", remedy, status=EXIT_USAGE) from None
-    if found.tzinfo is None:
-        raise CommandError(f"{option}: {text!r} has no time zone", remedy, status=EXIT_USAGE)
-    try:
-        return found.astimezone(UTC)
-    except OverflowError:
-        raise CommandError(f"{option}: {text!r} is too far away", status=EXIT_USAGE) from None
 
 
 @command(app, of_this_machine=True)

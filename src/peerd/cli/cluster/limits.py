@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,8 +9,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.output import AlignedTable, pluralize, right, wide
+from peerd.cli.errors import UsageError
+from peerd.cli.output import pluralize, right, wide
 from peerd.domain.limit import WHOLE_QUEUE, Limit
 from peerd.domain.task import EACH_KEY
 from peerd.domain.units import format_duration
@@ -33,9 +32,9 @@ class LimitSubject:
     def require_one(self) -> None:
         """Refuse both options at once, and the key that stands for each key in the table."""
         if self.key is not None and self.each_key:
-            raise CommandError("two limits at once: give --key or --each-key, not both", status=EXIT_USAGE)
+            raise UsageError("two limits at once: give --key or --each-key, not both")
         if self.key == EACH_KEY:
-            raise CommandError(f"--key {EACH_KEY} is no key of a task: --each-key limits each key", status=EXIT_USAGE)
+            raise UsageError(f"--key {EACH_KEY} is no key of a task: --each-key limits each key")
 
 
 @command(app, "list")
@@ -46,7 +45,7 @@ def list_limits(
     """List limits, and how much of each is in use."""
     limits = context.client.limits.list(queue)
     empty = "no queue has limits" if queue is None else f"{queue} has no limits"
-    context.print_result(limits, _limits_table(limits) if limits else empty)
+    context.print_table(limits, COLUMNS, map(_row, limits), empty)
 
 
 @command(app, "set")
@@ -99,10 +98,6 @@ def _describe_limit(limit: Limit) -> str:
     if limit.rate is not None:
         parts.append(f"at most {pluralize(limit.rate.starts, 'start')} in {format_duration(limit.rate.period)}")
     return ", ".join(parts)
-
-
-def _limits_table(limits: Sequence[LimitState]) -> AlignedTable:
-    return AlignedTable(COLUMNS, [_row(limit) for limit in limits])
 
 
 def _row(limit: LimitState) -> list[Text | str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import parse_duration_option
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import parse_duration_option
 from peerd.cli.output import (
+    UNKNOWN,
     AlignedTable,
     first_line,
     format_age,
@@ -45,19 +45,19 @@ def list_nodes(context: CommandContext) -> None:
     """List all nodes that ever registered, with their running processes and tasks."""
     nodes = context.client.nodes.list()
     processes = context.client.nodes.processes()
-    loads = loads_by_name(context.client.nodes.loads())
+    loads = context.client.nodes.loads()
+    load_of = _loads_by_name(loads)
     answer = [
         {
             **msgspec.to_builtins(node),
             "state": node.state,
-            "running": loads[node.name].running,
-            "slots": loads[node.name].slots,
+            "running": load_of[node.name].running,
+            "slots": load_of[node.name].slots,
             "processes": _with_states(processes, node),
         }
         for node in nodes
     ]
-    running = Counter(process.node_id for process in processes)
-    context.print_result(answer, lambda: nodes_table(nodes, running, loads, context.client.now()))
+    context.print_result(answer, lambda: nodes_table(nodes, processes, loads, context.now))
 
 
 @command(app)
@@ -85,9 +85,9 @@ def show(
         if live is None and not one["ended_at"]
     ]
     shown += [_end_line(one) for one in ended]
-    context.print_result(answer, lambda: render_node(row, live, problem, context.client.now()), *shown)
-    if problem is not None:
-        raise typer.Exit(1)
+    context.print_result(
+        answer, lambda: render_node(row, live, problem, context.now), *shown, failed=problem is not None
+    )
 
 
 @command(app)
@@ -121,21 +121,19 @@ def _with_states(processes: Sequence[ProcessRecord], node: Node) -> list[dict[st
     return [{**msgspec.to_builtins(one), "state": process_state(one, node)} for one in mine]
 
 
-def loads_by_name(loads: Iterable[NodeLoad]) -> Mapping[str, NodeLoad]:
+def _loads_by_name(loads: Iterable[NodeLoad]) -> Mapping[str, NodeLoad]:
     """The load of each node; of one that has registered since they were read, none."""
-    return _Loads({load.name: load for load in loads})
-
-
-class _Loads(dict[str, NodeLoad]):
-    def __missing__(self, name: str) -> NodeLoad:
-        return NodeLoad(name=name, running=0, slots=0)
+    found = {load.name: load for load in loads}
+    return defaultdict(lambda: NodeLoad(name="", running=0, slots=0), found)
 
 
 def nodes_table(
-    nodes: Sequence[Node], running: Mapping[int, int], loads: Mapping[str, NodeLoad], now: datetime
+    nodes: Iterable[Node], processes: Iterable[ProcessRecord], loads: Iterable[NodeLoad], now: datetime
 ) -> AlignedTable:
     """A row for each node, with its number of running processes, and its running tasks of so many slots."""
-    return AlignedTable(COLUMNS, [_row(node, running.get(node.id, 0), loads[node.name], now) for node in nodes])
+    load_of = _loads_by_name(loads)
+    counts = Counter(process.node_id for process in processes)
+    return AlignedTable(COLUMNS, [_row(node, counts[node.id], load_of[node.name], now) for node in nodes])
 
 
 def _row(node: Node, processes: int, load: NodeLoad, now: datetime) -> list[Text | str]:
@@ -167,7 +165,6 @@ LIVE_COLUMNS = (
     right("memory"),
     wide("note"),
 )
-UNKNOWN = "–"
 
 
 def render_node(node: Node, live: LiveNode | None, problem: str | None, now: datetime) -> RenderableType:

@@ -46,7 +46,7 @@ def list_queues(context: CommandContext) -> None:
         for queue in queues
     ]
     context.print_result(
-        answer, lambda: _queues_table(queues, figures, context.client.now()) if queues else Text("no queue has tasks")
+        answer, lambda: _queues_table(queues, figures, context.now) if queues else "no queue has tasks"
     )
 
 
@@ -60,10 +60,8 @@ def why(context: CommandContext, queue: Annotated[str, Argument(metavar="QUEUE",
     wait = context.client.queues.why(queue)
     if not wait.reasons:
         _warn_unknown(context, queue)
-    prospect = [] if wait.prospect is None else [wait.prospect.sentence]
-    context.print_result(
-        wait, *(finding_lines(wait.reasons) if wait.reasons else ["nothing keeps its tasks waiting"]), *prospect
-    )
+    reasons = finding_lines(wait.reasons) if wait.reasons else ["nothing keeps its tasks waiting"]
+    context.print_result(wait, *reasons, *([] if wait.prospect is None else [wait.prospect.sentence]))
 
 
 @command(app)

@@ -11,14 +11,14 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-import typer
-from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import parse_duration_option, parse_json
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
+from peerd.cli.errors import CommandError, UsageError
 from peerd.cli.output import (
+    UNKNOWN,
     AlignedTable,
     Column,
     first_line,
@@ -61,17 +61,9 @@ class ScheduleOptions:
         names = ScheduleFields.__annotations__
         given: Any = {name: value for name in names if (value := getattr(self, name, None)) is not None}
         if self.body is not None:
-            given["body"] = _parse_json(self.body)
+            given["body"] = parse_json(f"--body {self.body}", self.body)
         fields: ScheduleFields = given | {"enabled": not self.disabled}
         return fields
-
-
-def _parse_json(text: str) -> object:
-    try:
-        return msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
-        remedy = """quote it as the shell needs it: '{"depth": 3}'"""
-        raise CommandError(f"--body {text} is not JSON: {error}", remedy, status=EXIT_USAGE) from None
 
 
 # ---------------------------------------------------------------- the commands
@@ -98,7 +90,6 @@ RUN_STATUS_STYLES = {
     RunStatus.CANCELED: "bright_black",
 }
 SUCCESS_STATUSES = (RunStatus.DONE, RunStatus.ENQUEUED)
-UNKNOWN = "–"
 SCHEDULE_COLUMNS = (
     "schedule",
     "state",
@@ -125,14 +116,9 @@ RUN_COLUMNS = (
 @command(app, "list")
 def list_schedules(context: CommandContext) -> None:
     """List all schedules: when each runs next, and the outcome of its latest run."""
-    schedules = context.client.schedules.list()
-    if not schedules:
-        context.print_result([], "no node has had a schedule yet")
-        return
-    context.print_result(
-        schedules,
-        lambda: AlignedTable(SCHEDULE_COLUMNS, [_schedule_row(one, context.client.now()) for one in schedules]),
-    )
+    found = context.client.schedules.list()
+    rows = (_schedule_row(schedule, context.now) for schedule in found)
+    context.print_table(found, SCHEDULE_COLUMNS, rows, "no node has had a schedule yet")
 
 
 @command(app)
@@ -140,11 +126,9 @@ def show(context: CommandContext, name: ScheduleName) -> None:
     """Show a schedule, its nodes, and its latest runs."""
     state = context.client.schedules.get(name)
     runs = context.client.schedules.runs(name, limit=10)
-    now = context.client.now()
-    tables: list[RenderableType] = [make_key_value_table(_details(state, now)), _nodes_table(state, now)]
-    if runs:
-        tables.append(_runs_table(runs, now))
-    context.print_result({"schedule": state, "runs": runs}, *tables)
+    facts, nodes = make_key_value_table(_details(state, context.now)), _nodes_table(state, context.now)
+    latest = [AlignedTable(RUN_COLUMNS, [_run_row(run, context.now) for run in runs])] if runs else []
+    context.print_result({"schedule": state, "runs": runs}, facts, nodes, *latest)
 
 
 @command(app)
@@ -155,9 +139,7 @@ def runs(
 ) -> None:
     """List the newest runs of a schedule, or of all."""
     found = context.client.schedules.runs(name, limit=limit)
-    context.print_result(
-        found, lambda: _runs_table(found, context.client.now()) if found else Text("nothing has run yet")
-    )
+    context.print_table(found, RUN_COLUMNS, (_run_row(run, context.now) for run in found), "nothing has run yet")
 
 
 @command(app)
@@ -178,9 +160,7 @@ def run(
     failed = [one for one in ended if one.status not in SUCCESS_STATUSES]
     slots = [one.slot for one in failed if one.slot]
     result = msgspec.structs.asdict([*failed, *ended][0]) | {"failed": slots, "processes": ended}
-    context.print_result(result, *_describe_runs(ended, failed))
-    if failed:
-        raise typer.Exit(1)
+    context.print_result(result, *_describe_runs(ended, failed), failed=bool(failed))
 
 
 @command(app)
@@ -268,22 +248,18 @@ def _nodes_table(state: ScheduleState, now: datetime) -> AlignedTable:
     return AlignedTable(("node", right("next"), "definition", wide("error")), rows)
 
 
-def _runs_table(runs: Sequence[ScheduleRun], now: datetime) -> AlignedTable:
-    rows = [
-        (
-            str(run.id),
-            run.schedule,
-            format_age(run.tick_at, now),
-            run.origin,
-            _render_run_status(run.status),
-            _format_run_time(run),
-            run.slot or UNKNOWN,
-            str(run.task_id or UNKNOWN),
-            first_line(run.error),
-        )
-        for run in runs
+def _run_row(run: ScheduleRun, now: datetime) -> list[Text | str]:
+    return [
+        str(run.id),
+        run.schedule,
+        format_age(run.tick_at, now),
+        run.origin,
+        _render_run_status(run.status),
+        _format_run_time(run),
+        run.slot or UNKNOWN,
+        str(run.task_id or UNKNOWN),
+        first_line(run.error),
     ]
-    return AlignedTable(RUN_COLUMNS, rows)
 
 
 def _format_run_time(run: ScheduleRun) -> str:
@@ -355,9 +331,8 @@ def _describe_run(run: ScheduleRun) -> Text:
 def _parse_argument(text: str) -> object:
     """JSON; text that does not begin as JSON is taken as it is."""
     try:
-        return msgspec.json.decode(text)
-    except (ValueError, RecursionError) as error:
+        return parse_json(f"the argument {text}", text)
+    except UsageError:
         if text.lstrip().startswith(("{", "[", '"')):
-            remedy = """quote it as the shell needs it: '{"source": "a.mp4"}'"""
-            raise CommandError(f"the argument {text} is not JSON: {error}", remedy, status=EXIT_USAGE) from None
+            raise
         return text

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 from rich.text import Text
 from typer import Option
 
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.output import AlignedTable, Column, right
-from peerd.operate.figures import AttemptFigures, ErrorGroups, SeriesPoint, StatisticsRow, slowest_first
+from peerd.cli.output import Column, right
+from peerd.operate.figures import AttemptFigures, ErrorGroup, SeriesPoint, StatisticsRow, slowest_first
 
 app = new_app()
 
@@ -46,18 +46,26 @@ COMPARED_COLUMNS = (
     right("failed %"),
     right("before"),
 )
+ERROR_COLUMNS = (
+    *(right("attempts"), right("dead"), "last (UTC)", "queue", "handler", "error"),
+    right("task", drop_priority=1),
+)
 SLOWER = 2.0
 """How many times as slow as before a handler is shown in red."""
 NOTHING = Text("–", "bright_black")
+
+SinceOption = Annotated[str, Option(metavar="DURATION", help="How far back.")]
+QueueOption = Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")]
+HandlerOption = Annotated[str | None, Option(metavar="HANDLER", help="Only of this handler.")]
 
 
 @command(app, "stats")
 def show_statistics(
     context: CommandContext,
     by: Annotated[str, Option(metavar="WHAT", help="queue, handler, node or total.")] = "queue",
-    since: Annotated[str, Option(metavar="DURATION", help="How far back.")] = "1h",
-    queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
-    name: Annotated[str | None, Option(metavar="HANDLER", help="Only of this handler.")] = None,
+    since: SinceOption = "1h",
+    queue: QueueOption = None,
+    name: HandlerOption = None,
     node: Annotated[str | None, Option(metavar="NODE", help="Only attempts on this node.")] = None,
     against: Annotated[str | None, Option(metavar="DURATION", help="Beside so long ago, e.g. 1d: yesterday.")] = None,
 ) -> None:
@@ -73,22 +81,22 @@ def show_statistics(
     """
     filters: Any = {"queue": queue, "name": name, "node": node}
     rows = context.client.statistics.summary(since, by=by, against=against, **filters)
+    empty = f"no attempt has ended within {since}"
     if against is not None:
-        context.print_result({"rows": rows}, lambda: compared_table(rows, by) if rows else _nothing_within(since))
+        compared = (_compared_cells(row, by) for row in slowest_first(rows))
+        context.print_table({"rows": rows}, [*TITLES[by], *COMPARED_COLUMNS], compared, empty)
         return
     series = context.client.statistics.series(since, by=by, **filters)
-    context.print_result(
-        {"rows": rows, "series": series},
-        lambda: statistics_table(rows, series, by) if rows else _nothing_within(since),
-    )
+    columns: list[Column | str] = [*TITLES[by], *FIGURE_COLUMNS, Column("", drop_priority=4)]
+    context.print_table({"rows": rows, "series": series}, columns, _statistics_rows(rows, series, by), empty)
 
 
 @command(app, "errors")
 def show_errors(
     context: CommandContext,
-    since: Annotated[str, Option(metavar="DURATION", help="How far back.")] = "1d",
-    queue: Annotated[str | None, Option(metavar="QUEUE", help="Only this queue.")] = None,
-    name: Annotated[str | None, Option(metavar="HANDLER", help="Only of this handler.")] = None,
+    since: SinceOption = "1d",
+    queue: QueueOption = None,
+    name: HandlerOption = None,
 ) -> None:
     """Show what fails most: failed attempts, crashes and time-outs among them, by handler and kind of error.
 
@@ -97,56 +105,29 @@ def show_errors(
     peerd tasks retry --status dead --queue QUEUE --name HANDLER --search TEXT --dry-run
     """
     found = context.client.statistics.errors(since, queue=queue, name=name)
-    context.print_result(
-        found, lambda: errors_table(found) if found.groups else Text(f"no attempt has failed within {since}")
-    )
-    if not found.complete and not context.as_json:
-        context.out.print(
-            Text(f"  of the newest {found.examined:,} failed attempts; peerd stats counts all", "bright_black")
-        )
+    context.print_table(found, ERROR_COLUMNS, map(_error_cells, found.groups), f"no attempt has failed within {since}")
+    if not found.complete:
+        context.print_hint(f"of the newest {found.examined:,} failed attempts; peerd stats counts all")
 
 
-def errors_table(found: ErrorGroups) -> AlignedTable:
-    """A row for each group, the greatest first."""
-    columns: list[Column | str] = [
-        right("attempts"),
-        right("dead"),
-        "last (UTC)",
-        "queue",
-        "handler",
-        "error",
-        right("task", drop_priority=1),
+def _error_cells(group: ErrorGroup) -> list[Text | str]:
+    return [
+        Text(f"{group.count:,}", "red"),
+        f"{group.dead:,}" if group.dead else NOTHING,
+        f"{group.last_at:%m-%d %H:%M:%S}",
+        group.queue,
+        group.name or "(no name)",
+        group.error or "(no text)",
+        str(group.example_task),
     ]
-    cells = [
-        [
-            Text(f"{group.count:,}", "red"),
-            f"{group.dead:,}" if group.dead else NOTHING,
-            f"{group.last_at:%m-%d %H:%M:%S}",
-            group.queue,
-            group.name or "(no name)",
-            group.error or "(no text)",
-            str(group.example_task),
-        ]
-        for group in found.groups
-    ]
-    return AlignedTable(columns, cells)
 
 
-def compared_table(rows: Sequence[StatisticsRow], by: str) -> AlignedTable:
-    """A row for each group, with its run times and failures beside those of before, the most slowed down first."""
-    titles = TITLES[by]
-    columns: list[Column | str] = [*titles, *COMPARED_COLUMNS]
-    cells = [
-        [*(getattr(row, field) or "(no name)" for field in titles.values()), *_compared_cells(row)]
-        for row in slowest_first(rows)
-    ]
-    return AlignedTable(columns, cells)
-
-
-def _compared_cells(row: StatisticsRow) -> list[Text | str]:
+def _compared_cells(row: StatisticsRow, by: str) -> list[Text | str]:
+    """Run times and failures beside those of before."""
     now, before = row.figures, row.before
     assert before is not None, "they were compared"
     return [
+        *(getattr(row, field) or "(no name)" for field in TITLES[by].values()),
         NOTHING if row.slowdown is None else Text(f"× {row.slowdown:.1f}", "red" if row.slowdown >= SLOWER else ""),
         format_seconds(now.run.p50),
         format_seconds(before.run.p50),
@@ -162,25 +143,20 @@ def _share_cell(share: float | None) -> Text | str:
     return NOTHING if share is None else f"{share:.1%}"
 
 
-def _nothing_within(since: str) -> Text:
-    return Text(f"no attempt has ended within {since}")
-
-
-def statistics_table(rows: Sequence[StatisticsRow], series: Sequence[SeriesPoint], by: str) -> AlignedTable:
+def _statistics_rows(
+    rows: Sequence[StatisticsRow], series: Sequence[SeriesPoint], by: str
+) -> Iterator[list[Text | str]]:
     """A row for each group, the busiest first."""
-    titles = TITLES[by]
-    columns: list[Column | str] = [*titles, *FIGURE_COLUMNS, Column("", drop_priority=4)]
+    fields = TITLES[by].values()
     span = [point.at.timestamp() for point in series]
-    cells = []
     for row in sorted(rows, key=lambda row: -row.figures.done):
-        key = [getattr(row, field) for field in titles.values()]
-        own = [point for point in series if [getattr(point, field) for field in titles.values()] == key]
+        key = [getattr(row, field) for field in fields]
+        own = [point for point in series if [getattr(point, field) for field in fields] == key]
         line = sparkline([(point.at.timestamp(), point.figures.per_second) for point in own], min(span), max(span))
-        cells.append([*(value or "(no name)" for value in key), *figure_cells(row.figures), Text(line, "green")])
-    return AlignedTable(columns, cells)
+        yield [*(value or "(no name)" for value in key), *_figure_cells(row.figures), Text(line, "green")]
 
 
-def figure_cells(figures: AttemptFigures) -> list[Text | str]:
+def _figure_cells(figures: AttemptFigures) -> list[Text | str]:
     """The cells of `FIGURE_COLUMNS`."""
     failures = figures.failures
     share = Text(f"{figures.failure_share:.1%}", "red") if figures.failure_share else NOTHING

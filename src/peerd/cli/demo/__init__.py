@@ -10,11 +10,12 @@ from typing import Annotated
 from rich.text import Text
 from typer import Option
 
+from peerd.cli.arguments import parse_duration_option
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.demo.dashboard import bind_address, require_dashboard
 from peerd.cli.demo.sandbox import DemoSandbox
 from peerd.cli.demo.script import DemoScript
-from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
+from peerd.cli.errors import CommandError, UsageError
 
 app = new_app()
 
@@ -53,7 +54,7 @@ def demo(
     if is_open:
         require_dashboard(port)
     elif port is not None:
-        raise CommandError("--port is the port of the dashboard", "add --open", status=EXIT_USAGE)
+        raise UsageError("--port is the port of the dashboard", "add --open")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the nodes are stopped in order
     url = context.environment.get("PEERD_DATABASE_URL")
     with DemoSandbox.create(folder, url, bind_address(port) if is_open else None) as sandbox:

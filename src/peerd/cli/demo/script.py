@@ -16,7 +16,7 @@ from rich.text import Text
 
 from peerd.cli.command import CommandContext
 from peerd.cli.demo.dashboard import DashboardLogin, wait_for_dashboard
-from peerd.cli.demo.live_tasks import LiveTasks, StopSignals
+from peerd.cli.demo.live_tasks import HEIGHTS, LiveTasks, StopSignals
 from peerd.cli.demo.sample_clip import (
     SampleUnavailable,
     fetch_sample,
@@ -39,8 +39,6 @@ from peerd.workers.video.programs.ffmpeg_tools import ProgramContext, find_tools
 from peerd.workers.video.settings import VideoSettings
 from peerd.workers.video.source import probe_source
 
-HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
-"""Heights of the transcodes, in turn; each takes a few seconds."""
 KILL_AT_PROGRESS: Final = 0.3
 """The progress of a transcode at which its worker is killed."""
 POLL_INTERVAL: Final = 0.25
@@ -89,9 +87,9 @@ class DemoScript:
                 login = self._wait_for_dashboard() if self._is_open else None
                 ids = self._enqueue(source)
                 snapshot = self._watch(ids, began)
-                summary = DemoSummary.of(
-                    self._client, self._sandbox, snapshot, self._kill, time.monotonic() - began, login
-                )
+                attempts = {task.id: self._client.tasks.attempts(task.id) for task in snapshot.tasks}
+                seconds = time.monotonic() - began
+                summary = DemoSummary(self._sandbox, snapshot, attempts, self._kill, seconds, login)
             if login is None:
                 self._sandbox.stop()
                 self._context.print_result(summary.as_json(), *summary.render())

@@ -111,7 +111,16 @@ COLUMNS = (right("task"), "status", "finished by", right("ran"), wide("file"), r
 
 @dataclass(frozen=True, slots=True)
 class DemoSummary:
-    """The outcome of the demo."""
+    """The outcome of the demo.
+
+    Attributes:
+        sandbox: the folder and its nodes.
+        snapshot: the tasks at the end.
+        attempts: of each task, those that failed.
+        kill: the worker that was killed.
+        seconds: how long the demo took.
+        dashboard: where it is, if the nodes go on with it.
+    """
 
     sandbox: DemoSandbox
     snapshot: DemoSnapshot
@@ -119,29 +128,6 @@ class DemoSummary:
     kill: WorkerKill | None
     seconds: float
     dashboard: DashboardLogin | None
-
-    @classmethod
-    def of(
-        cls,
-        client: Client,
-        sandbox: DemoSandbox,
-        snapshot: DemoSnapshot,
-        kill: WorkerKill | None,
-        seconds: float,
-        dashboard: DashboardLogin | None,
-    ) -> Self:
-        """Read the attempts of the tasks.
-
-        Args:
-            client: of the database of the demo.
-            sandbox: the folder.
-            snapshot: the tasks at the end.
-            kill: the worker that was killed.
-            seconds: that the demo took.
-            dashboard: where it is, if the nodes go on with it.
-        """
-        attempts = {task.id: client.tasks.attempts(task.id) for task in snapshot.tasks}
-        return cls(sandbox, snapshot, attempts, kill, seconds, dashboard)
 
     @property
     def succeeded(self) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from peerd.cli import access
 from peerd.cli.command import command, new_app
-from peerd.cli.files import buckets, classes, disks, keys, uploads
+from peerd.cli.files import buckets, disks, uploads
 from peerd.cli.files.catalogue import at_risk, du, fsck, ls, mv, rm, stat, verify
 from peerd.cli.files.contents import get, put
 from peerd.cli.files.disks import drain, rebalance, undrain
@@ -15,7 +16,7 @@ for function in (put, get, ls, stat, mv, rm, du, verify, fsck, drain, undrain, r
     command(app)(function)
 command(app, "at-risk")(at_risk)
 app.add_typer(buckets.app, name="buckets")
-app.add_typer(classes.app, name="classes")
+app.add_typer(buckets.classes, name="classes")
 app.add_typer(disks.app, name="disks")
-app.add_typer(keys.app, name="keys")
+app.add_typer(access.keys, name="keys")
 app.add_typer(uploads.app, name="uploads")

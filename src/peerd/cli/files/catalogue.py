@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Annotated, Any, Final
 
 import msgspec
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import YesOption
 from peerd.cli.command import CommandContext
-from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.files.formats import disks_table, file_as_json, problems_of, styled_health
+from peerd.cli.errors import CommandError, UsageError
+from peerd.cli.files.disks import disks_table, problems_of
 from peerd.cli.files.paths import below, is_folder, is_pattern, matching, split_path, target_key
 from peerd.cli.output import AlignedTable, format_age, make_key_value_table, pluralize, right, wide
 from peerd.domain.files import StoredFile
@@ -23,10 +23,18 @@ from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size
 from peerd.operate.files import FileStatus
 from peerd.store.files.buckets import BucketUsage
-from peerd.store.files.risks import RISKS
+from peerd.store.files.risks import RISKS, FileAtRisk
 
 FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY.")]
-YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+HEALTH_STYLES: Final = {
+    "whole": "green",
+    "at-risk": "yellow",
+    "unreadable": "bold red",
+    "unreachable": "bold red",
+    "lost": "bold red",
+    "deleted": "bright_black",
+    "unchecked": "cyan",
+}
 FILE_COLUMNS = (right("size"), "put", wide("key"))
 NOT_AT_RISK: Final = {"whole": "with a copy too many", "deleted": "being removed", "unchecked": "being checked"}
 NO_BUCKET = "there is no bucket (peerd files buckets create)"
@@ -44,25 +52,22 @@ def ls(
     """List files, and folders of files; without a word, the buckets."""
     if path is None:
         found = context.client.buckets.list()
-        context.print_result(found, buckets_table(found) if found else NO_BUCKET)
+        context.print_table(found, BUCKET_COLUMNS, map(bucket_row, found), NO_BUCKET)
         return
     files, folders, is_more = _list(context, path, limit, recursive=recursive)
     if not files and folders == [f"{split_path(path)[1]}/"]:  # the word is the name of a folder
         files, folders, is_more = _list(context, f"{path}/", limit, recursive=recursive)
     answer = {"folders": folders, "files": [file_as_json(file) for file in files], "has_more": is_more}
-    empty = f"there is no file {path}"
-    context.print_result(
-        answer, lambda: _files_table(files, folders, context.client.now()) if files or folders else empty
-    )
-    if is_more and not context.as_json:
-        context.print_warning(f"there are more; --limit {limit * 10} shows {limit * 10:,}")
+    context.print_table(answer, FILE_COLUMNS, _list_rows(files, folders, context), f"there is no file {path}")
+    if is_more:
+        context.warn_of_more(limit)
 
 
 def stat(context: CommandContext, files: FilesArgument) -> None:
     """Show files: their current version, its copies, and how it is kept."""
     found = [context.client.files.stat(path) for path in files]
     answer = [{**msgspec.to_builtins(one), "file": file_as_json(one.file)} for one in found]
-    context.print_result(answer, lambda: Group(*[_status(one, context.client.now()) for one in found]))
+    context.print_result(answer, lambda: Group(*[_status(one, context.now) for one in found]))
 
 
 def mv(
@@ -87,7 +92,7 @@ def rm(
     for word in files:
         if is_folder(word) and not is_pattern(word):
             if not recursive:
-                raise CommandError(f"{word} stands for all files below it", "give --recursive", status=EXIT_USAGE)
+                raise UsageError(f"{word} stands for all files below it", "give --recursive")
             _confirm(context, below(context.client, word), word, yes=yes)
             for count, freed in _remove_below(context, word):
                 removed, size = removed + count, size + freed
@@ -109,7 +114,7 @@ def du(context: CommandContext) -> None:
     """Show what the buckets have, and what is on the disks."""
     usage = context.client.files.usage()
     tables: list[RenderableType] = [
-        buckets_table(usage.buckets) if usage.buckets else Text(NO_BUCKET),
+        AlignedTable(BUCKET_COLUMNS, map(bucket_row, usage.buckets)) if usage.buckets else Text(NO_BUCKET),
         Text(),
         disks_table(usage.disks, counted=True) if usage.disks else Text("there is no disk (peerd files disks add)"),
     ]
@@ -161,7 +166,7 @@ def at_risk(
     found, away = context.client.files.at_risk(health, limit=limit), context.client.files.overview().away
     answer = {
         **msgspec.to_builtins(found),
-        "files": [_risk_as_json(file) for file in found.files],
+        "files": [file_as_json(file) for file in found.files],
         "away": msgspec.to_builtins(away),
     }
     counts = Text.assemble(*_counts(found.counts))
@@ -173,33 +178,29 @@ def at_risk(
         for file in found.files
     ]
     table = AlignedTable(["health", right("size"), "blocked", wide("file")], rows)
-    context.print_result(answer, *now, counts, *([table] if rows else []))
-    if any(found.counts.get(one) for one in RISKS) or (away is not None and away.files.files):
-        raise typer.Exit(1)
+    failed = any(found.counts.get(one) for one in RISKS) or (away is not None and bool(away.files.files))
+    context.print_result(answer, *now, counts, *([table] if rows else []), failed=failed)
 
 
-def buckets_table(buckets: list[BucketUsage]) -> AlignedTable:
-    """A row for each bucket."""
-    rows = [
-        [
-            bucket.name,
-            f"{bucket.files:,}",
-            format_size(bucket.bytes),
-            "–" if bucket.quota is None else format_size(bucket.quota),
-            bucket.class_name,
-        ]
-        for bucket in buckets
-    ]
-    return AlignedTable(BUCKET_COLUMNS, rows)
+def file_as_json(file: StoredFile | FileAtRisk) -> dict[str, Any]:
+    """A file with its id in hexadecimal digits, as its content is called on disks."""
+    return {**msgspec.to_builtins(file), "id": f"{file.id:016x}"}
+
+
+def styled_health(health: str) -> Text:
+    """How a file is kept, in its colour."""
+    return Text(health, HEALTH_STYLES.get(health, ""))
+
+
+def bucket_row(bucket: BucketUsage) -> list[Text | str]:
+    """The cells of `BUCKET_COLUMNS`."""
+    quota = "–" if bucket.quota is None else format_size(bucket.quota)
+    return [bucket.name, f"{bucket.files:,}", format_size(bucket.bytes), quota, bucket.class_name]
 
 
 def _counts(counts: dict[str, int]) -> Iterator[tuple[str, str]]:
     for health, count in sorted(counts.items()):
         yield f"{count:,} {NOT_AT_RISK.get(health, health)}  ", str(styled_health(health).style)
-
-
-def _risk_as_json(file: Any) -> dict[str, Any]:
-    return {**msgspec.to_builtins(file), "id": f"{file.id:016x}"}
 
 
 def _list(
@@ -222,12 +223,11 @@ def _list(
     return files, folders, after is not None
 
 
-def _files_table(files: list[StoredFile], folders: list[str], now: datetime) -> AlignedTable:
-    rows: list[list[Text | str]] = [
-        [Text("–", "bright_black"), "", Text(escape_line(folder), "bold blue")] for folder in folders
-    ]
-    rows += [[format_size(file.size), format_age(file.created_at, now), file.key] for file in files]
-    return AlignedTable(FILE_COLUMNS, rows)
+def _list_rows(files: list[StoredFile], folders: list[str], context: CommandContext) -> Iterator[list[Text | str]]:
+    for folder in folders:
+        yield [Text("–", "bright_black"), "", Text(escape_line(folder), "bold blue")]
+    for file in files:
+        yield [format_size(file.size), format_age(file.created_at, context.now), file.key]
 
 
 def _status(status: FileStatus, now: datetime) -> RenderableType:
@@ -258,10 +258,7 @@ def _confirm(context: CommandContext, found: Iterator[Any], word: str, *, yes: b
         return
     count = sum(1 for _ in islice(found, 10_001))
     what = f"{'10,000+' if count > 10_000 else f'{count:,}'} {'file' if count == 1 else 'files'}"
-    question = f"remove {what} of {word}?"
-    if context.as_json:
-        raise CommandError(f"removing what {word} stands for needs a confirmation ({question[:-1]})", "give --yes")
-    typer.confirm(question, abort=True, err=True)
+    context.confirm(f"remove {what} of {word}?")
 
 
 def _remove_below(context: CommandContext, word: str) -> Iterator[tuple[int, int]]:

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext
-from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.files.formats import file_as_json
+from peerd.cli.errors import CommandError, UsageError
+from peerd.cli.files.catalogue import file_as_json
 from peerd.cli.files.paths import expand, is_folder, local_name, target_key
 from peerd.cli.output import sanitize
 from peerd.domain.files import StoredFile
@@ -70,9 +70,9 @@ def put(
     """
     *sources, target = words
     if not sources:
-        raise CommandError("where to? there is one word only", "peerd files put a.mov films/2026/", status=EXIT_USAGE)
+        raise UsageError("where to? there is one word only", "peerd files put a.mov films/2026/")
     if len(sources) > 1 and not is_folder(target):
-        raise CommandError(f"{target} is one file, and there are several sources", "end it with /", status=EXIT_USAGE)
+        raise UsageError(f"{target} is one file, and there are several sources", "end it with /")
     results = _Results(context, "put")
     with transfer_bars(context) as bars:
         for source, path in results.each(_to_put(sources, target, recursive=recursive)):
@@ -98,7 +98,7 @@ def get(
     found = [one for source in sources for one in expand(context.client, source, recursive=recursive)]
     if target == STANDARD_STREAM:
         if context.as_json:
-            raise CommandError("stdout cannot have both the content and JSON", "leave --json out", status=EXIT_USAGE)
+            raise UsageError("stdout cannot have both the content and JSON", "leave --json out")
         for path, _, _ in found:
             context.client.files.get(path, sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -138,9 +138,16 @@ class _Results:
         self._count = len(found)
         return found
 
-    def reporting(self, path: str) -> _Reporting:
+    @contextmanager
+    def reporting(self, path: str) -> Iterator[None]:
         """Within it, an expected error is kept, and ends nothing."""
-        return _Reporting(self, path)
+        try:
+            yield
+        except Exception as error:
+            failure = self._context.to_command_error(error)
+            if failure is None:
+                raise
+            self._keep(path, failure)
 
     def add(self, file: StoredFile, place: str) -> None:
         """A file was transferred to a place."""
@@ -148,16 +155,11 @@ class _Results:
         if not self._context.as_json:
             self._context.print_result(None, f"{escape_line(place)}  {format_size(file.size)}")
 
-    def failed(self, path: str, error: Exception) -> bool:
-        """Keep an error; whether it is an expected one."""
-        failure = self._context.to_command_error(error)
-        if failure is None:
-            return False
+    def _keep(self, path: str, failure: CommandError) -> None:
         self._error = failure
         self._failed.append({"path": path, **failure.as_json()})
         if self._count > 1 and not self._context.as_json:
             self._context.print_error(CommandError(f"{path}: {failure.message}", failure.remedy))
-        return True
 
     def end(self) -> None:
         """Print JSON; raise the error of a single file, or end with its status."""
@@ -169,31 +171,19 @@ class _Results:
             raise typer.Exit(1)
 
 
-class _Reporting:
-    def __init__(self, results: _Results, path: str) -> None:
-        self._results = results
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        return isinstance(error, Exception) and self._results.failed(self._path, error)
-
-
 def _to_put(sources: Sequence[str], target: str, *, recursive: bool) -> Iterator[tuple[Path | None, str]]:
     """What is put, None for stdin, and the names of the files."""
     for word in sources:
         if word == STANDARD_STREAM:
             if is_folder(target):
-                raise CommandError("what stdin gives has no name", "write BUCKET/KEY", status=EXIT_USAGE)
+                raise UsageError("what stdin gives has no name", "write BUCKET/KEY")
             yield None, target
             continue
         source = Path(word)
         if not source.is_dir():
             yield source, target_key(target, source.name)
         elif not recursive:
-            raise CommandError(f"{word} is a folder", "give --recursive", status=EXIT_USAGE)
+            raise UsageError(f"{word} is a folder", "give --recursive")
         else:
             base = source.resolve().name
             prefix = target.rstrip("/") if is_folder(target) else target
@@ -205,7 +195,7 @@ def _to_put(sources: Sequence[str], target: str, *, recursive: bool) -> Iterator
 def _name_and_value(word: str) -> tuple[str, str]:
     name, separator, value = word.partition("=")
     if not separator:
-        raise CommandError(f"--meta {word}: there is no value", "write NAME=VALUE", status=EXIT_USAGE)
+        raise UsageError(f"--meta {word}: there is no value", "write NAME=VALUE")
     return name, value
 
 

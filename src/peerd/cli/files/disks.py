@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
-import typer
 from rich.console import Group
+from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import YesOption
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError
-from peerd.cli.files.formats import balance_table, disks_table, problems_of
-from peerd.cli.output import pluralize
+from peerd.cli.errors import CommandError, UsageError
+from peerd.cli.output import AlignedTable, Column, format_elapsed_short, pluralize, right, wide
 from peerd.config.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
 from peerd.domain.units import format_size
+from peerd.operate.disks import DiskBalance
 from peerd.storage.disk.errors import DiskError, DiskNotEmpty
 from peerd.storage.disk.identity import DiskIdentity, create_disk, read_disk_identity
 from peerd.storage.object_disk.options import ObjectDiskOptions
@@ -26,6 +27,21 @@ from peerd.storage.object_disk.place import create_disk_at
 from peerd.store.files.disks import DiskCopies, cluster_identity
 
 app = new_app("Add, list, set and remove disks.")
+
+DISK_STYLES: Final = {"active": "green", "readonly": "cyan", "drain": "yellow", "lost": "bold red"}
+SILENT_AFTER: Final = 20.0
+"""Seconds since its last report after which a disk is shown as silent."""
+DISK_COLUMNS: Final = ("disk", "node", "state", right("used"), right("size"), right("free"), "zone", wide("path"))
+
+BALANCE_COLUMNS: Final = (
+    "disk",
+    "node",
+    right("used"),
+    right("than all"),
+    right("too much"),
+    "rebalance",
+    wide("path"),
+)
 
 DisksArgument = Annotated[list[int], Argument(metavar="DISK", help="Numbers of disks.")]
 
@@ -52,7 +68,7 @@ def add(
     elif object_store is not None and path is None:
         _add_object_store(context, object_store)
     else:
-        raise CommandError("a disk is one place", "give PATH, or --object-store NAME", status=EXIT_USAGE)
+        raise UsageError("a disk is one place", "give PATH, or --object-store NAME")
 
 
 def _add_object_store(context: CommandContext, name: str) -> None:
@@ -88,7 +104,7 @@ def _add_folder(context: CommandContext, path: Path, *, move: bool) -> None:
     configured = {os.path.normpath(one) for one in settings.storage.disks}
     answer = {"disk": number, "path": str(folder), "node": settings.node.name, "configured": str(folder) in configured}
     context.print_result(answer, f"disk {number} is {folder} of node {settings.node.name}")
-    if str(folder) not in configured and not context.as_json:
+    if str(folder) not in configured:
         context.print_warning(
             f"[storage] disks of peerd.toml does not have {folder}, so the node does not use it: add it, and restart"
         )
@@ -126,23 +142,17 @@ def readonly(context: CommandContext, disks: DisksArgument) -> None:
 def lost(
     context: CommandContext,
     disks: DisksArgument,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Declare that disks will not come back, so that their copies are made elsewhere at once. There is no way back.
 
     Without it, the copies are made elsewhere when it has been silent for the grace of the storage section.
     """
     if not yes:
-        named = ", ".join(f"disk {number} ({_last_copies(context, number)})" for number in disks)
-        question = f"declare {named} lost for ever?"
-        if context.as_json:
-            raise CommandError(f"this needs a confirmation ({question[:-1]})", "give --yes")
-        typer.confirm(question, abort=True, err=True)
+        only_here = "without another copy that can be read now"
+        named = ", ".join(f"disk {one} ({only_here}: {context.client.disks.last_copies(one)})" for one in disks)
+        context.confirm(f"declare {named} lost for ever?")
     _set(context, disks, context.client.disks.lost, "is lost: its files are copied from their other copies")
-
-
-def _last_copies(context: CommandContext, disk: int) -> str:
-    return f"without another copy that can be read now: {context.client.disks.last_copies(disk)}"
 
 
 @command(app)
@@ -195,3 +205,68 @@ def rebalance(
 def _set(context: CommandContext, disks: list[int], change: Callable[[int], DiskCopies], outcome: str) -> None:
     changed = [change(number) for number in disks]
     context.print_result(changed, *[f"disk {disk.id} {outcome}" for disk in changed])
+
+
+# ---------------------------------------------------------------- tables
+
+
+def disk_state(disk: DiskCopies) -> Text:
+    """What a disk is used for, and what is wrong with it."""
+    text = Text(disk.state, DISK_STYLES.get(disk.state, ""))
+    if disk.state != "lost":
+        if disk.silent_for is None:
+            text.append(", never reported", "bold red")
+        elif disk.silent_for > SILENT_AFTER:
+            text.append(f", silent for {format_elapsed_short(disk.silent_for)}", "bold red")
+        if disk.problem is not None:
+            text.append(", cannot be written", "red")
+    return text
+
+
+def _sizes(disk: DiskCopies) -> list[str]:
+    """The share that is used, the size, and the room; a disk that is lost has none of them any more."""
+    if disk.state == "lost":
+        return ["–", "–", "–"]
+    used = f"{(disk.size - disk.free) / disk.size:.0%}" if disk.size else "–"
+    return [used, format_size(disk.size), format_size(disk.free)]
+
+
+def disks_table(disks: Sequence[DiskCopies], *, counted: bool = False) -> AlignedTable:
+    """A row for each disk; with ``counted``, the number of its copies."""
+    columns: list[Column | str] = [*DISK_COLUMNS]
+    rows: list[list[Text | str]] = [
+        [str(disk.id), disk.node or "–", disk_state(disk), *_sizes(disk), disk.zone or "–", disk.path] for disk in disks
+    ]
+    if counted:
+        columns.insert(3, right("copies"))
+        for row, disk in zip(rows, disks, strict=True):
+            row.insert(3, _copies(disk.copies))
+    return AlignedTable(columns, rows)
+
+
+def balance_table(disks: Sequence[DiskBalance]) -> AlignedTable:
+    """A row for each disk that can get copies: how full it is beside all of them, and what is to be moved from it."""
+    rows: list[list[Text | str]] = []
+    for disk in disks:
+        state = Text("copies are moved", "cyan") if disk.is_rebalanced else Text("–")
+        if disk.is_too_full and not disk.is_rebalanced:
+            state = Text("too full", "yellow")
+        excess = format_size(disk.excess) if disk.is_too_full else "–"
+        shares = [f"{disk.used_share:.1%}", f"{round(disk.used_share - disk.mean, 3) + 0.0:+.1%}"]
+        rows.append([str(disk.id), disk.node or "–", *shares, excess, state, disk.path])
+    return AlignedTable(BALANCE_COLUMNS, rows)
+
+
+def _copies(counts: dict[str, int]) -> Text:
+    """Stored copies, and those of other states."""
+    text = Text(f"{counts.get('stored', 0):,}")
+    for state, style in (("planned", "cyan"), ("removing", "bright_black"), ("bad", "red")):
+        if counts.get(state):
+            text.append(f" {counts[state]:,} {state}", style)
+    return text
+
+
+def problems_of(disks: Sequence[DiskCopies]) -> list[Text]:
+    """A line for each disk that cannot be written."""
+    found = [disk for disk in disks if disk.problem is not None]
+    return [Text.assemble((f"disk {disk.id}: ", "bold"), (disk.problem or "", "red")) for disk in found]

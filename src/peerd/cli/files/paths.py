@@ -8,7 +8,7 @@ from fnmatch import translate
 from pathlib import Path
 from typing import Final
 
-from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.errors import CommandError, UsageError
 from peerd.domain.files import StoredFile
 from peerd.operate.client import Client
 
@@ -24,7 +24,7 @@ def split_path(path: str) -> tuple[str, str]:
     """
     bucket, _, rest = path.partition("/")
     if not bucket:
-        raise CommandError(f"{path!r} names no bucket", "write BUCKET/KEY", status=EXIT_USAGE)
+        raise UsageError(f"{path!r} names no bucket", "write BUCKET/KEY")
     return bucket, rest
 
 
@@ -70,7 +70,7 @@ def expand(client: Client, path: str, *, recursive: bool) -> Iterator[tuple[str,
         yield from _named(client, path, matching(client, path), base.rpartition("/")[0])
     elif is_folder(path):
         if not recursive:
-            raise CommandError(f"{path} stands for all files below it", "give --recursive", status=EXIT_USAGE)
+            raise UsageError(f"{path} stands for all files below it", "give --recursive")
         yield from _named(client, path, below(client, path), key.rstrip("/"))
     else:
         yield f"{bucket}/{key}", key.rpartition("/")[2], None

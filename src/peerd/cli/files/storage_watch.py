@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
+from peerd.cli import following
 from peerd.cli.command import CommandContext
-from peerd.cli.errors import parse_duration_option
-from peerd.cli.files.formats import disks_table, problems_of, styled_health
-from peerd.cli.output import AlignedTable, LiveDisplay, first_line, pluralize, render_progress_bar, right, wide
+from peerd.cli.files.catalogue import styled_health
+from peerd.cli.files.disks import disks_table, problems_of
+from peerd.cli.output import AlignedTable, first_line, pluralize, render_progress_bar, right, wide
 from peerd.cli.tasks.show import node_names
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import Task
 from peerd.operate.client import Client
 from peerd.storage.checking import QUEUE
 from peerd.store.files.disks import DiskCopies
-from peerd.store.files.risks import FilesAtRisk
 
 MOST_TASKS = 20
 BAR_WIDTH = 20
-
-
-class _Picture(msgspec.Struct):
-    """What is shown: the disks, the files that are not settled, and the tasks of storage."""
-
-    disks: list[DiskCopies]
-    files: FilesAtRisk
-    unfinished: int
-    running: list[Task]
-    names: Mapping[int, str]
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing remains to be done."""
-        return not self.files.counts and not self.unfinished and all(disk.walked_for is None for disk in self.disks)
 
 
 def watch(
@@ -50,58 +33,49 @@ def watch(
     ] = False,
 ) -> None:
     """Show disks, files at risk, and the tasks that copy, remove and verify, until Ctrl-C."""
-    pause = max(parse_duration_option("--every", every), 0.05)
-    with LiveDisplay(context.out, silent=context.as_json, transient=False) as display:
-        while True:
-            picture = _read(context.client)
-            if context.as_json:
-                context.print_json_line(_as_json(picture))
-            display.update(_render(picture))
-            if until_settled and picture.is_settled:
-                return
-            time.sleep(pause)
-
-
-def _read(client: Client) -> _Picture:
-    counts = next((queue.counts for queue in client.queues.list() if queue.name == QUEUE), {})
-    return _Picture(
-        disks=client.disks.list(),
-        files=client.files.at_risk(limit=1),
-        unfinished=sum(counts.get(status, 0) for status in Status if status not in FINISHED),
-        running=list(client.tasks.list(queue=QUEUE, status=Status.WORKING, limit=MOST_TASKS)),
-        names=node_names(client),
+    following.watch(
+        context,
+        every,
+        draw=lambda: _draw(context.client),
+        is_last=lambda answer: until_settled and bool(answer["settled"]),
     )
 
 
-def _as_json(picture: _Picture) -> dict[str, Any]:
+def _draw(client: Client) -> tuple[dict[str, Any], RenderableType]:
+    """The disks, the files that are not settled, and the tasks of storage, for programs and for people."""
+    counts = next((queue.counts for queue in client.queues.list() if queue.name == QUEUE), {})
+    unfinished = sum(counts.get(status, 0) for status in Status if status not in FINISHED)
+    disks, files = client.disks.list(), client.files.at_risk(limit=1).counts
+    running = client.tasks.list(queue=QUEUE, status=Status.WORKING, limit=MOST_TASKS)
     tasks = [
-        {"id": task.id, "name": task.name, "progress": task.progress, "note": task.progress_note}
-        for task in picture.running
+        {"id": task.id, "name": task.name, "progress": task.progress, "note": task.progress_note} for task in running
     ]
-    return {
-        "disks": picture.disks,
-        "files": picture.files.counts,
-        "unfinished_tasks": picture.unfinished,
-        "running": tasks,
-        "settled": picture.is_settled,
-    }
+    is_settled = not files and not unfinished and all(disk.walked_for is None for disk in disks)
+    answer = {"disks": disks, "files": files, "unfinished_tasks": unfinished, "running": tasks, "settled": is_settled}
+    return answer, _render(disks, files, unfinished, running, node_names(client))
 
 
-def _render(picture: _Picture) -> RenderableType:
+def _render(
+    disks: Sequence[DiskCopies],
+    files: dict[str, int],
+    unfinished: int,
+    running: Sequence[Task],
+    names: Mapping[int, str],
+) -> RenderableType:
     walks = [
         Text(f"disk {disk.id}: all its files are being checked ({disk.walked_for})", "cyan")
-        for disk in picture.disks
+        for disk in disks
         if disk.walked_for is not None
     ]
-    tasks = f"{pluralize(picture.unfinished, 'task')} left" if picture.unfinished else "no task left"
+    left = f"{pluralize(unfinished, 'task')} left" if unfinished else "no task left"
     return Group(
-        disks_table(picture.disks),
-        *problems_of(picture.disks),
+        disks_table(disks),
+        *problems_of(disks),
         *walks,
         Text(),
-        Text.assemble(("files  ", "bold"), *_counts(picture.files.counts)),
-        Text.assemble(("tasks  ", "bold"), tasks),
-        *([_tasks_table(picture.running, picture.names)] if picture.running else []),
+        Text.assemble(("files  ", "bold"), *_counts(files)),
+        Text.assemble(("tasks  ", "bold"), left),
+        *([_tasks_table(running, names)] if running else []),
     )
 
 

@@ -11,7 +11,7 @@ from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.files.paths import split_path
-from peerd.cli.output import AlignedTable, format_age, right, wide
+from peerd.cli.output import format_age, right, wide
 from peerd.domain.units import format_size
 from peerd.store.files.listing import UnfinishedUpload
 
@@ -40,11 +40,9 @@ def list_uploads(
         found += page.uploads
         after = page.next_after
     answer: dict[str, Any] = {"uploads": msgspec.to_builtins(found), "has_more": after is not None}
-    context.print_result(
-        answer, lambda: _table(found, context.client.now()) if found else Text("there is no unfinished upload")
-    )
-    if after is not None and not context.as_json:
-        context.print_warning(f"there are more; --limit {limit * 10} shows {limit * 10:,}")
+    context.print_table(answer, COLUMNS, (_row(one, context.now) for one in found), "there is no unfinished upload")
+    if after is not None:
+        context.warn_of_more(limit)
 
 
 @command(app)
@@ -56,16 +54,12 @@ def abort(
     context.act_on_each(ids, context.client.files.uploads.abort, "aborted", "is aborted")
 
 
-def _table(uploads: list[UnfinishedUpload], now: datetime) -> AlignedTable:
-    rows: list[list[Text | str]] = [
-        [
-            upload.id,
-            format_size(upload.received),
-            "–" if upload.size is None else format_size(upload.size),
-            format_age(upload.touched_at, now),
-            f"{upload.by or '–'}{' (S3)' if upload.is_of_s3 else ''}",
-            f"{upload.bucket}/{upload.key}",
-        ]
-        for upload in uploads
+def _row(upload: UnfinishedUpload, now: datetime) -> list[Text | str]:
+    return [
+        upload.id,
+        format_size(upload.received),
+        "–" if upload.size is None else format_size(upload.size),
+        format_age(upload.touched_at, now),
+        f"{upload.by or '–'}{' (S3)' if upload.is_of_s3 else ''}",
+        f"{upload.bucket}/{upload.key}",
     ]
-    return AlignedTable(COLUMNS, rows)

@@ -14,8 +14,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
-from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.arguments import RunDirectoryOption, parse_duration_option
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.errors import CommandError
 from peerd.cli.node.local_node import SlotsTable
 from peerd.cli.output import pluralize, sanitize
 from peerd.cli.project.code_imports import import_project_code

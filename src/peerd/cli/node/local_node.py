@@ -12,6 +12,7 @@ from rich.text import Text
 
 from peerd.cli.output import (
     GAP,
+    UNKNOWN,
     AlignedTable,
     first_line,
     format_elapsed,
@@ -34,7 +35,6 @@ LAG_WARNING: Final = 1.0
 """Seconds of event-loop lag that are shown as a warning."""
 SILENCE_WARNING: Final = 6.0
 """Seconds without a heartbeat to the master, due every two seconds, that are shown as silence."""
-UNKNOWN: Final = "–"
 
 _COLUMNS: Final = (
     "slot",

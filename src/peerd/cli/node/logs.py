@@ -7,18 +7,19 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Final
+from typing import IO, Annotated, Any, Final
 
 import typer
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError
+from peerd.cli.arguments import RunDirectoryOption
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.errors import CommandError, UsageError
 from peerd.cli.output import sanitize
 from peerd.cli.tasks.log_lines import render_line
 from peerd.config.problems import suggest_similar
@@ -56,9 +57,10 @@ def logs(
         return
     context.keep_to_this_machine()
     names = slots or []
-    path = _log_file(context, run_directory)
+    node_status = _read_status(context, run_directory)
+    path = _log_file(context, run_directory, node_status)
     end = end_of_lines(path)
-    known = _known_kinds(context, run_directory) if names else set()
+    known = _known_kinds(context, run_directory, node_status) if names else set()
     for name in names:
         _require_known(name, known, path, end)
     for line in last_lines(path, lines, LineFilter(names), end):
@@ -74,23 +76,27 @@ def _search(context: CommandContext, text: str, since: str, after: str | None, m
         for one in found.items
     ]
     context.print_result(found, *(rows or [Text("no line has this text")]))
-    if found.searched_to is not None and not context.as_json:
-        hint = f"  searched back to {found.searched_to:%F %T} UTC; to go on: --after {found.next}"
-        context.out.print(Text(hint, "bright_black"), soft_wrap=True)
+    if found.searched_to is not None:
+        context.print_hint(f"searched back to {found.searched_to:%F %T} UTC; to go on: --after {found.next}")
 
 
-def _log_file(context: CommandContext, run_directory: Path | None) -> Path:
-    """The log of the running node; without one, the configured log."""
+def _read_status(context: CommandContext, run_directory: Path | None) -> dict[str, Any] | None:
     try:
-        node_status = control_client.status(run_directory or context.settings.node.run_directory)
+        return control_client.status(run_directory or context.settings.node.run_directory)
     except control_client.MasterNotRunning:
+        return None
+
+
+def _log_file(context: CommandContext, run_directory: Path | None, node_status: Mapping[str, Any] | None) -> Path:
+    """The log of the running node; without one, the configured log."""
+    if node_status is None:
         path = run_directory / "peerd.log" if run_directory else context.settings.log_file
+    elif node_status["log_file"] is None:
+        raise CommandError(
+            f"this node has no log file: master {node_status['pid']} writes to its stderr",
+            "see its terminal, or journalctl, or set [logging] file; peerd start always writes a log file",
+        )
     else:
-        if node_status["log_file"] is None:
-            raise CommandError(
-                f"this node has no log file: master {node_status['pid']} writes to its stderr",
-                "see its terminal, or journalctl, or set [logging] file; peerd start always writes a log file",
-            )
         path = Path(node_status["log_file"])
     if not path.exists():
         raise CommandError(f"there is no log {path}", "peerd start writes one")
@@ -103,19 +109,19 @@ def _require_known(name: str, known: set[str], path: Path, end: int) -> None:
         return
     existing = f"; there are: {', '.join(sorted(known))}" if known else ""
     message = f"no line of this log is of {name}{existing}"
-    raise CommandError(message, suggest_similar(name, known), status=EXIT_USAGE)
+    raise UsageError(message, suggest_similar(name, known))
 
 
-def _known_kinds(context: CommandContext, run_directory: Path | None) -> set[str]:
+def _known_kinds(
+    context: CommandContext, run_directory: Path | None, node_status: Mapping[str, Any] | None
+) -> set[str]:
     """The kinds that run, or else those that are configured."""
-    try:
-        node_status = control_client.status(run_directory or context.settings.node.run_directory)
+    if node_status is not None:
         return {_kind_of(slot["name"]) for slot in node_status["slots"]}
-    except control_client.MasterNotRunning:
-        if run_directory is not None:  # the configuration may be unreadable
-            return set()
-        settings = context.settings
-        return {"agent", "manager", *settings.workers, *settings.web, *settings.gateway, *settings.commands}
+    if run_directory is not None:  # the configuration may be unreadable
+        return set()
+    settings = context.settings
+    return {"agent", "manager", *settings.workers, *settings.web, *settings.gateway, *settings.commands}
 
 
 def _kind_of(slot: str) -> str:

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final
 import typer
 from typer import Option
 
-from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
+from peerd.cli.arguments import RunDirectoryOption
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
 from peerd.runtime.metrics.node_metrics import MetricsNotAvailable, read_node_metrics
 from peerd.runtime.metrics.registry import Sample

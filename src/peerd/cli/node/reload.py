@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.cluster import other_node
-from peerd.cli.command import CommandContext, NoWaitOption, RunDirectoryOption, command, new_app
-from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.arguments import NoWaitOption, RunDirectoryOption, parse_duration_option
+from peerd.cli.command import CommandContext, command, new_app
+from peerd.cli.errors import CommandError
 from peerd.cli.output import first_line, pluralize, sanitize
 from peerd.supervision import control_client
 
@@ -42,7 +42,7 @@ def reload(
     become ready, its kind keeps its old processes and the exit status is 1. Ctrl-C ends the waiting, not the reload.
     """
     if node is not None:
-        other_node.reload(context, node, kinds, config_only=config_only, waits=not no_wait)
+        _reload_other(context, node, kinds, config_only=config_only, waits=not no_wait)
         return
     context.keep_to_this_machine()
     folder = run_directory or context.settings.node.run_directory
@@ -93,7 +93,7 @@ def scale(
     """
     seconds = parse_duration_option("--timeout", timeout)
     if node is not None:
-        other_node.scale(context, node, kind, processes, timeout=seconds, waits=not no_wait)
+        _scale_other(context, node, kind, processes, timeout=seconds, waits=not no_wait)
         return
     context.keep_to_this_machine()
     deadline = time.monotonic() + seconds
@@ -112,3 +112,31 @@ def scale(
             raise CommandError(f"not scaled within {timeout}: {states}", "peerd status; scaling continues")
         time.sleep(POLL_INTERVAL)
     context.print_result({"scaled": scaled}, f"{kind} has {number}, and had {scaled['before']}")
+
+
+# ---------------------------------------------------------------- on another node
+
+
+def _reload_other(
+    context: CommandContext, node: str, kinds: Sequence[str] | None, *, config_only: bool, waits: bool
+) -> None:
+    """Reload kinds of another node, and print what has become of each."""
+    nodes, names = context.client.nodes, kinds or None
+    if not waits:
+        request = nodes.request_reload(node, names, config_only=config_only)
+        context.print_result({"request": request}, f"the reload of {node} is requested: {request.id}")
+        return
+    ended = nodes.reload(node, names, config_only=config_only)
+    lines = [Text(f"{sanitize(kind)}  {sanitize(progress)}") for kind, progress in ended.kinds.items()]
+    context.print_result({"node": node, "reload": ended}, *lines, Text(f"{sanitize(node)} is reloaded", "green"))
+
+
+def _scale_other(context: CommandContext, node: str, kind: str, processes: int, *, timeout: float, waits: bool) -> None:
+    """Scale a kind of another node."""
+    number = pluralize(processes, "process")
+    if not waits:
+        request = context.client.nodes.request_scale(node, kind, processes)
+        context.print_result({"request": request}, f"{kind} of {node} will have {number}: request {request.id}")
+        return
+    scaled = context.client.nodes.scale(node, kind, processes, timeout=timeout)
+    context.print_result({"node": node, "scaled": scaled}, f"{kind} of {node} has {number}, and had {scaled.before}")

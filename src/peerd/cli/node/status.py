@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 from typer import Option
 
-from peerd.cli.cluster.nodes import loads_by_name, nodes_table
+from peerd.cli import following
+from peerd.cli.arguments import RunDirectoryOption
+from peerd.cli.cluster.nodes import nodes_table
 from peerd.cli.cluster.statistics import format_rate, format_seconds
-from peerd.cli.command import CommandContext, RunDirectoryOption, command, new_app
-from peerd.cli.errors import parse_duration_option
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.node.local_node import render_node
-from peerd.cli.output import (
-    STATUS_STYLES,
-    VERDICT_STYLES,
-    LiveDisplay,
-    finding_lines,
-    format_elapsed_short,
-    pluralize,
-    sanitize,
-)
+from peerd.cli.output import STATUS_STYLES, VERDICT_STYLES, finding_lines, format_elapsed_short, pluralize, sanitize
 from peerd.domain.lifecycle import Status
 from peerd.operate.figures import Overview
 from peerd.runtime.process.process_context import DOORBELL_ACTION
@@ -56,34 +46,23 @@ def status(
     of one processor, delay of its event loop (lag), and the tasks that it runs.
     """
     if watch:
-        _watch(context, run_directory, max(parse_duration_option("--every", every), 0.05))
+        following.watch(context, every, lambda: _draw_node(context, run_directory))
         return
     node_status = _read_node(context, run_directory)
     cluster = _read_cluster(context)
     if check:
-        _report_failures(context, list(find_failures(node_status, cluster)))
+        failures = list(find_failures(node_status, cluster))
+        lines = [Text(sanitize(failure), "red") for failure in failures] or [Text("healthy", "green")]
+        context.print_result({"healthy": not failures, "failures": failures}, *lines, failed=bool(failures))
         return
     picture = Group(render_node(node_status, datetime.now(UTC)), Text(), _render_cluster(cluster))
     context.print_result({"here": node_status, "cluster": cluster}, picture)
 
 
-def _report_failures(context: CommandContext, failures: Sequence[str]) -> None:
-    """For health checks of systemd, containers and load balancers."""
-    lines = [Text(sanitize(failure), "red") for failure in failures] or [Text("healthy", "green")]
-    context.print_result({"healthy": not failures, "failures": failures}, *lines)
-    if failures:
-        raise typer.Exit(1)
-
-
-def _watch(context: CommandContext, run_directory: Path | None, pause: float) -> None:
-    """Show the node until Ctrl-C. A database that does not answer would delay the display: the cluster is left out."""
-    with LiveDisplay(context.out, silent=context.as_json, transient=False) as display:
-        while True:
-            node_status = _read_node(context, run_directory)
-            if context.as_json:
-                context.print_json_line({"here": node_status})
-            display.update(render_node(node_status, datetime.now(UTC)))
-            time.sleep(pause)
+def _draw_node(context: CommandContext, run_directory: Path | None) -> tuple[dict[str, Any], RenderableType]:
+    """The node alone: a database that does not answer would delay the display."""
+    node_status = _read_node(context, run_directory)
+    return {"here": node_status}, render_node(node_status, datetime.now(UTC))
 
 
 def _read_node(context: CommandContext, run_directory: Path | None) -> dict[str, Any] | None:
@@ -136,7 +115,6 @@ def _count_tasks(queues: Sequence[QueueState]) -> dict[str, Any]:
 def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
     if "error" in cluster:
         return Text.assemble(("cluster: ", "bold"), (sanitize(cluster["error"]["message"]), "red"))
-    running = Counter(process.node_id for process in cluster["processes"])
     counts: list[tuple[str, str] | str] = []
     for status in Status:
         if cluster["tasks"][status]:
@@ -144,7 +122,7 @@ def _render_cluster(cluster: dict[str, Any]) -> RenderableType:
             counts += [(f"{cluster['tasks'][status]:,}{more} {status}", STATUS_STYLES[status]), "  "]
     title = Text(f"cluster of {pluralize(len(cluster['nodes']), 'node')}", "bold")
     tasks = Text.assemble(("tasks  ", "bold"), *(counts or ["none"]))
-    nodes = nodes_table(cluster["nodes"], running, loads_by_name(cluster["loads"]), cluster["now"])
+    nodes = nodes_table(cluster["nodes"], cluster["processes"], cluster["loads"], cluster["now"])
     overview: Overview = cluster["statistics"]
     verdict = Text.assemble(("verdict  ", "bold"), (overview.verdict, VERDICT_STYLES[overview.verdict]))
     lines = [tasks, _rates_line(overview), verdict, *finding_lines(overview.concerns)]

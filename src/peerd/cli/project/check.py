@@ -84,13 +84,13 @@ def check_project_code(settings: Settings, environment: Mapping[str, str], repor
     """Import the code, and check that the tasks of schedules have handlers."""
     results = import_project_code(settings, environment)
     for (section, name), result in results.items():
+        key_path, passed = _describe_code(section, name, settings, result)
         if "error" in result:
             error = result["error"]
             remedy = f"modules are searched in {settings.project_directory} and in Python's packages"
-            is_missing = "ModuleNotFoundError" in error
-            report.add_problem(_key_path_of(section, name, settings), error, remedy if is_missing else "")
+            report.add_problem(key_path, error, remedy if "ModuleNotFoundError" in error else "")
         else:
-            report.passed.append(_describe_success(section, name, settings, result))
+            report.passed.append(passed)
     _check_tasks_of_schedules(settings, results, report)
 
 
@@ -123,30 +123,22 @@ def _served_queues(results: ImportResults) -> ServedQueues:
     return queues_served
 
 
-def _key_path_of(section: str, name: str, settings: Settings) -> KeyPath:
-    match section:
-        case "agent" | "errors":
-            return section, name
-        case "web":
-            return section, name, "app"
-        case "schedules":
-            return section, name, "run"
-        case _:
-            return section, name, "worker" if settings.workers[name].worker else "tasks"
-
-
-def _describe_success(section: str, name: str, settings: Settings, result: Mapping[str, Any]) -> tuple[str, str]:
+def _describe_code(
+    section: str, name: str, settings: Settings, result: Mapping[str, Any]
+) -> tuple[KeyPath, tuple[str, str]]:
+    """The key that names the code, and in words what it is for."""
     match section:
         case "agent":
-            return "agent", f"is set up by {settings.agent.setup}"
+            return (section, name), ("agent", f"is set up by {settings.agent.setup}")
         case "errors":
-            return "errors", f"are given to {settings.errors.hook}"
+            return (section, name), ("errors", f"are given to {settings.errors.hook}")
         case "web":
-            return f"web {name}", f"serves {settings.web[name].app}"
+            return (section, name, "app"), (f"web {name}", f"serves {settings.web[name].app}")
         case "schedules":
-            return f"schedule {name}", f"runs {settings.schedules[name].run}"
+            return (section, name, "run"), (f"schedule {name}", f"runs {settings.schedules[name].run}")
         case _:
-            return f"worker {name}", _describe_worker(result["queues"])
+            key = "worker" if settings.workers[name].worker else "tasks"
+            return (section, name, key), (f"worker {name}", _describe_worker(result.get("queues", {})))
 
 
 def _describe_worker(queues: Mapping[str, list[str] | None]) -> str:

@@ -154,10 +154,8 @@ def _render_unit(context: CommandContext, name: str, user: str | None) -> str:
 
 
 def _longest_grace(settings: Settings) -> float:
-    graces = [kind.grace for kind in settings.workers.values()]
-    graces += [kind.grace for kind in settings.web.values()]
-    graces += [kind.grace for kind in settings.gateway.values()]
-    graces += [kind.grace for kind in settings.commands.values()]
+    kinds = (settings.workers, settings.web, settings.gateway, settings.commands)
+    graces = [section.grace for kind in kinds for section in kind.values()]
     return max([settings.node.grace, *[grace for grace in graces if grace is not None]])
 
 

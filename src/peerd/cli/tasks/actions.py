@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
-import typer
 from msgspec import UNSET
 from rich.text import Text
 from typer import Argument, Option
 
-from peerd.cli.command import CommandContext, NoWaitOption
-from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
-from peerd.cli.json_argument import read_json_body
-from peerd.cli.output import pluralize, sanitize
-from peerd.cli.tasks.bulk import BulkCommand, confirm
-from peerd.cli.tasks.show import FILTERS, FilterOptions
+from peerd.cli.arguments import NoWaitOption, parse_duration_option, read_json_body
+from peerd.cli.command import CommandContext
+from peerd.cli.errors import UsageError
+from peerd.cli.output import AlignedTable, pluralize, sanitize
+from peerd.cli.tasks.bulk import bulk_json, finish
+from peerd.cli.tasks.show import COLUMNS, FilterOptions, filter_option, list_json, node_names, task_row
 from peerd.domain.bulk import (
     BulkBury,
     BulkCancel,
@@ -27,6 +26,7 @@ from peerd.domain.bulk import (
     BulkKick,
     BulkMove,
     BulkMoveToQueue,
+    BulkPreview,
     BulkRetry,
     BulkSnooze,
     TaskAction,
@@ -44,11 +44,8 @@ class TaskSelection(FilterOptions):
     """The options of an action: ids, or a filter."""
 
     ids: Annotated[list[int] | None, Argument(metavar="ID", help="Tasks; or select them with filters.")] = None
-    limit: Annotated[
-        int | None,
-        Option("--limit", "-l", metavar="N", rich_help_panel=FILTERS, help="At most N, as listed."),
-    ] = None
-    all_tasks: Annotated[bool, Option("--all", rich_help_panel=FILTERS, help="All tasks, without a filter.")] = False
+    limit: Annotated[int | None, filter_option("--limit", "-l", metavar="N", help="At most N, as listed.")] = None
+    all_tasks: Annotated[bool, filter_option("--all", help="All tasks, without a filter.")] = False
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask for confirmation of what a filter finds.")] = False
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what a filter finds.")] = False
     no_wait: NoWaitOption = False
@@ -67,9 +64,9 @@ class TaskSelection(FilterOptions):
         """Refuse neither ids nor a filter, both, and ids with options of a filter."""
         if bool(self.ids) == self.is_filter:
             remedy = "give their ids, or select them with --status, --queue, --name, --node, --search, --where or --all"
-            raise CommandError("which tasks?", remedy, status=EXIT_USAGE)
+            raise UsageError("which tasks?", remedy)
         if self.ids and (self.dry_run or self.no_wait):
-            raise CommandError("--dry-run and --no-wait are for what a filter finds", status=EXIT_USAGE)
+            raise UsageError("--dry-run and --no-wait are for what a filter finds")
 
 
 def retry(context: CommandContext, selection: TaskSelection) -> None:
@@ -130,7 +127,7 @@ def move(
     A running task is revoked and becomes pending.
     """
     if (to is not None) + to_any + (to_queue is not None) != 1:
-        raise CommandError("where to?", "give --to NODE, --to-any, or --to-queue QUEUE", status=EXIT_USAGE)
+        raise UsageError("where to?", "give --to NODE, --to-any, or --to-queue QUEUE")
     tasks = context.client.tasks
     action = partial(tasks.move, node=to) if to_queue is None else partial(tasks.move_to_queue, queue=to_queue)
     bulk = BulkMove(to) if to_queue is None else BulkMoveToQueue(to_queue)
@@ -162,7 +159,7 @@ def change(
     peerd tasks change 17 --priority 20 --body '{"source": "b.mp4"}'
     """
     if priority is None and body is None:
-        raise CommandError("change what?", "give --priority N or --body JSON", status=EXIT_USAGE)
+        raise UsageError("change what?", "give --priority N or --body JSON")
     new_body = UNSET if body is None else json.loads(read_json_body(body))
     action = partial(context.client.tasks.change, priority=priority, body=new_body)
     bulk = BulkChange(priority=priority, body=None if new_body is UNSET else json_text("body", new_body))
@@ -180,14 +177,7 @@ def _apply_action(
     """Act on each of the tasks, or create a bulk action; exit with status 1 if one was refused."""
     selection.check()
     if selection.is_filter:
-        command = BulkCommand(context, bulk, selection.to_filter(), verb, past)
-        command.run(
-            most=selection.limit,
-            all_tasks=selection.all_tasks or selection.limit is not None,
-            yes=selection.yes,
-            dry_run=selection.dry_run,
-            no_wait=selection.no_wait,
-        )
+        _act_on_filter(context, selection, bulk, verb, past)
         return
     done: list[int] = []
     refused: list[tuple[int, PeerdError]] = []
@@ -203,19 +193,62 @@ def _apply_action(
     lines = [Text(sanitize(f"task {task_id}: {error}"), "red") for task_id, error in refused]
     summary = Text(f"{past} {pluralize(len(done), 'task')}", "green" if done else "")
     errors = [{"id": task_id, "error": str(error)} for task_id, error in refused]
-    context.print_result({"verb": past, "tasks": done, "refused": errors}, *lines, summary)
-    if refused:
-        raise typer.Exit(1)
+    context.print_result({"verb": past, "tasks": done, "refused": errors}, *lines, summary, failed=bool(refused))
+
+
+def _act_on_filter(context: CommandContext, selection: TaskSelection, action: TaskAction, verb: str, past: str) -> None:
+    """Preview what a filter finds, ask, begin a bulk action, and follow it to its end."""
+    tasks, most, bulk = selection.to_filter(), selection.limit, context.client.bulk
+    all_tasks = selection.all_tasks or most is not None
+    preview = bulk.preview(action, tasks, all_tasks=all_tasks)
+    count = preview.matched if most is None else min(preview.matched, most)
+    at_least = preview.at_least and count == preview.matched and count != most
+    if selection.dry_run:
+        _show_preview(context, preview, verb, count, at_least=at_least)
+        return
+    if not count and not preview.at_least:
+        context.print_result({"verb": past, "matched": 0, "done": 0}, "no such task")
+        return
+    if not selection.yes:
+        context.confirm(f"{verb} {describe_count(count, at_least=at_least)}?")
+    begun = bulk.create(action, tasks, digest=preview.digest, most=most, all_tasks=all_tasks)
+    if not selection.no_wait:
+        finish(context, begun, past)
+        return
+    lines = [f"bulk action {begun.id} begins; follow it with: peerd bulk watch {begun.id}"]
+    if not bulk.has_manager():
+        lines.append("no node runs that carries it out: it waits for one")
+    context.print_result(bulk_json(begun), *lines)
+
+
+def _show_preview(context: CommandContext, preview: BulkPreview, verb: str, count: int, *, at_least: bool) -> None:
+    """What would be acted on."""
+    names, examples = node_names(context.client), preview.examples[:count]
+    shown = [list_json(task, names) for task in examples]
+    answer = {"verb": verb, "matched": count, "at_least": at_least, "examples": shown, "digest": preview.digest}
+    sentence = f"would {verb} {describe_count(count, at_least=at_least)}"
+    rows = [task_row(task, names, context.now) for task in examples]
+    more = [f"… and {count - len(rows):,}{'+' if at_least else ''} more"] if count > len(rows) else []
+    context.print_result(answer, sentence, *([AlignedTable(COLUMNS, rows)] if rows else []), *more)
+
+
+def describe_count(count: int, *, at_least: bool) -> str:
+    """How many tasks.
+
+    >>> describe_count(1, at_least=False), describe_count(10_000, at_least=True)
+    ('1 task', '10,000+ tasks')
+    """
+    return f"{count:,}+ tasks" if at_least else pluralize(count, "task")
 
 
 def _kick_queue(context: CommandContext, selection: TaskSelection) -> None:
     assert selection.queue is not None
     if selection.dry_run or selection.no_wait:
         remedy = "give another filter too, such as --status buried"
-        raise CommandError("--dry-run and --no-wait are not for a queue alone", remedy, status=EXIT_USAGE)
+        raise UsageError("--dry-run and --no-wait are not for a queue alone", remedy)
     limit = KICKED_AT_ONCE if selection.limit is None else selection.limit
     if not selection.yes:
-        confirm(context, f"kick up to {pluralize(limit, 'task')} of {sanitize(selection.queue)}?")
+        context.confirm(f"kick up to {pluralize(limit, 'task')} of {sanitize(selection.queue)}?")
     count = context.client.queues.kick(selection.queue, limit)
     more = "; there may be more" if count == limit else ""
     answer = {"verb": "kicked", "queue": selection.queue, "count": count}

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
 import msgspec
-import typer
 from rich.console import RenderableType
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import LimitOption
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import CommandError
 from peerd.cli.output import (
-    AlignedTable,
     LiveDisplay,
     format_age,
     format_timestamp,
@@ -28,9 +25,7 @@ from peerd.cli.output import (
     sanitize,
     wide,
 )
-from peerd.cli.tasks.show import OMITTED_COLUMNS, node_names, task_json, tasks_table
-from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkPreview, BulkState, TaskAction
-from peerd.operate.task_filter import TaskFilter
+from peerd.domain.bulk import RESTRICTED_TO, BulkAction, BulkState
 from peerd.store.bulk_chunks import PAUSE_RATIO, ChunkSize
 
 POLL: Final = 0.5
@@ -38,64 +33,6 @@ POLL: Final = 0.5
 MANAGER_CHECK: Final = 5.0
 """Seconds between two looks at whether there is one."""
 BAR: Final = 30
-
-
-class BulkCommand:
-    """An action of the command line on what a filter finds.
-
-    Args:
-        context: of the command.
-        action: what is done to each task.
-        tasks: the filter.
-        verb: of a question, such as ``retry``.
-        past: of a result, such as ``retried``.
-    """
-
-    def __init__(self, context: CommandContext, action: TaskAction, tasks: TaskFilter, verb: str, past: str) -> None:
-        self._context = context
-        self._bulk = context.client.bulk
-        self._action = action
-        self._tasks = tasks
-        self._verb = verb
-        self._past = past
-
-    def run(self, *, most: int | None, all_tasks: bool, yes: bool, dry_run: bool, no_wait: bool) -> None:
-        """Preview it, ask, begin it, and follow it to its end."""
-        preview = self._bulk.preview(self._action, self._tasks, all_tasks=all_tasks)
-        count = preview.matched if most is None else min(preview.matched, most)
-        at_least = preview.at_least and count == preview.matched and count != most
-        if dry_run:
-            self._show(preview, count, at_least=at_least)
-            return
-        if not count and not preview.at_least:
-            self._context.print_result({"verb": self._past, "matched": 0, "done": 0}, "no such task")
-            return
-        if not yes:
-            confirm(self._context, f"{self._verb} {describe_count(count, at_least=at_least)}?")
-        bulk = self._bulk.create(self._action, self._tasks, digest=preview.digest, most=most, all_tasks=all_tasks)
-        if no_wait:
-            self._leave(bulk)
-            return
-        finish(self._context, bulk, self._past)
-
-    def _show(self, preview: BulkPreview, count: int, *, at_least: bool) -> None:
-        """What would be acted on."""
-        names = node_names(self._context.client)
-        examples = [
-            {name: value for name, value in task_json(task, names).items() if name not in OMITTED_COLUMNS}
-            for task in preview.examples[:count]
-        ]
-        answer = {"verb": self._verb, "matched": count, "at_least": at_least, "examples": examples}
-        sentence = f"would {self._verb} {describe_count(count, at_least=at_least)}"
-        table = [lambda: tasks_table(preview.examples[:count], names, self._context.client.now())] if examples else []
-        more = [f"… and {count - len(examples):,}{'+' if at_least else ''} more"] if count > len(examples) else []
-        self._context.print_result(answer | {"digest": preview.digest}, sentence, *table, *more)
-
-    def _leave(self, bulk: BulkAction) -> None:
-        lines = [f"bulk action {bulk.id} begins; follow it with: peerd bulk watch {bulk.id}"]
-        if not self._bulk.has_manager():
-            lines.append("no node runs that carries it out: it waits for one")
-        self._context.print_result(bulk_json(bulk), *lines)
 
 
 def finish(context: CommandContext, bulk: BulkAction, past: str) -> None:
@@ -112,9 +49,8 @@ def finish(context: CommandContext, bulk: BulkAction, past: str) -> None:
         lines.append(Text(f"… and {ended.failed - len(ended.errors):,} more were refused", "red"))
     if ended.error is not None:
         lines.append(Text(sanitize(f"bulk action {ended.id} failed: {ended.error}"), "red"))
-    context.print_result(bulk_json(ended), *lines, _summary(ended, past))
-    if ended.failed or ended.state is not BulkState.DONE:
-        raise typer.Exit(1)
+    failed = bool(ended.failed) or ended.state is not BulkState.DONE
+    context.print_result(bulk_json(ended), *lines, _summary(ended, past), failed=failed)
 
 
 def _summary(bulk: BulkAction, past: str) -> Text:
@@ -165,22 +101,6 @@ def bulk_json(bulk: BulkAction) -> dict[str, Any]:
     return msgspec.structs.asdict(bulk) | {"progress": bulk.progress}
 
 
-def describe_count(count: int, *, at_least: bool) -> str:
-    """How many tasks.
-
-    >>> describe_count(1, at_least=False), describe_count(10_000, at_least=True)
-    ('1 task', '10,000+ tasks')
-    """
-    return f"{count:,}+ tasks" if at_least else pluralize(count, "task")
-
-
-def confirm(context: CommandContext, question: str) -> None:
-    """Ask whether it shall be done, and end the command if not."""
-    if context.as_json:
-        raise CommandError(f"the action on what the filter finds needs a confirmation ({question[:-1]})", "give --yes")
-    typer.confirm(question, abort=True, err=True)
-
-
 # ---------------------------------------------------------------- the commands
 
 
@@ -202,19 +122,19 @@ BulkId = Annotated[int, Argument(metavar="ID", help="The bulk action.")]
 def list_bulk(
     context: CommandContext,
     state: Annotated[list[str] | None, Option(metavar="STATE", help="Only in this state. Repeatable.")] = None,
-    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+    limit: LimitOption = 50,
 ) -> None:
     """List bulk actions, the newest first."""
     found = context.client.bulk.list(states=state, limit=limit)
-    table = _table(found, context.client.now()) if found else "there are no such bulk actions"
-    context.print_result([bulk_json(bulk) for bulk in found], table)
+    rows = (_row(bulk, context.now) for bulk in found)
+    context.print_table([bulk_json(bulk) for bulk in found], COLUMNS, rows, "there are no such bulk actions")
 
 
 @command(app)
 def show(context: CommandContext, bulk_id: BulkId) -> None:
     """Show a bulk action, and how far it is."""
     bulk = context.client.bulk.get(bulk_id)
-    context.print_result(bulk_json(bulk), lambda: _details(bulk, context.client.now()))
+    context.print_result(bulk_json(bulk), lambda: _details(bulk, context.now))
 
 
 @command(app)
@@ -244,10 +164,6 @@ def cancel(context: CommandContext, bulk_id: BulkId) -> None:
 def _print_state(context: CommandContext, bulk: BulkAction) -> None:
     sentence = f"bulk action {bulk.id} is {bulk.state}: {bulk.done:,} of {bulk.matched:,} done"
     context.print_result(bulk_json(bulk), sentence)
-
-
-def _table(found: Sequence[BulkAction], now: datetime) -> AlignedTable:
-    return AlignedTable(COLUMNS, [_row(bulk, now) for bulk in found])
 
 
 def _row(bulk: BulkAction, now: datetime) -> list[Text | str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from rich.text import Text
@@ -33,22 +33,19 @@ def logs(
     With --json: an object for each line.
     """
     writer = LineRenderer(has_gaps=level is None)
-    for page in _read_pages(context, task_id, follow=follow, attempt=attempt, level=level):
+
+    def read(after: str | None) -> LogPage:
+        return context.client.tasks.logs(task_id, after=after, limit=PAGE, attempt=attempt, level=level)
+
+    for page in read_pages(read, lambda page: page.ended or not follow):
         for line in page.items:
             if context.as_json:
-                context.print_json_line(line_json(line))
+                context.print_json_line(msgspec.structs.asdict(line) | {"cursor": line.cursor})
             else:
                 for text in writer.render(line):
                     context.out.print(text, soft_wrap=True)
     if not context.as_json and writer.count == 0:
         context.out.print("no lines")
-
-
-def _read_pages(context: CommandContext, task_id: int, *, follow: bool, **wanted: Any) -> Iterator[LogPage]:
-    def read(after: str | None) -> LogPage:
-        return context.client.tasks.logs(task_id, after=after, limit=PAGE, **wanted)
-
-    return read_pages(read, lambda page: page.ended or not follow)
 
 
 class LineRenderer:
@@ -85,11 +82,6 @@ def render_line(line: TaskLogLine) -> Text:
         (fields, "bright_black"),
     )
     return text.append("\n" + escape_and_indent(rest)) if rest else text
-
-
-def line_json(line: TaskLogLine) -> dict[str, Any]:
-    """A line for JSON."""
-    return msgspec.structs.asdict(line) | {"cursor": line.cursor}
 
 
 def render_last_lines(last: LastLines) -> Iterable[Text]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -14,11 +15,10 @@ from rich.padding import Padding
 from rich.text import Text
 from typer import Argument, Option
 
+from peerd.cli.arguments import LimitOption, parse_duration_option
 from peerd.cli.command import CommandContext
-from peerd.cli.errors import parse_duration_option
 from peerd.cli.output import (
     STATUS_STYLES,
-    AlignedTable,
     Column,
     first_line,
     format_elapsed,
@@ -54,14 +54,10 @@ COLUMNS = (
     wide("note"),
 )
 JOB_COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
-FILTERS = "Filters"
 
-QueueOption = Annotated[
-    str | None, Option("--queue", "-q", metavar="QUEUE", rich_help_panel=FILTERS, help="Of this queue.")
-]
-NameOption = Annotated[
-    str | None, Option("--name", "-n", metavar="HANDLER", rich_help_panel=FILTERS, help="Of this handler.")
-]
+filter_option = partial(Option, rich_help_panel="Filters")
+QueueOption = Annotated[str | None, filter_option("--queue", "-q", metavar="QUEUE", help="Of this queue.")]
+NameOption = Annotated[str | None, filter_option("--name", "-n", metavar="HANDLER", help="Of this handler.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,24 +66,17 @@ class FilterOptions:
 
     queue: QueueOption = None
     name: NameOption = None
-    status: Annotated[
-        str | None,
-        Option("--status", "-s", metavar="STATUS", rich_help_panel=FILTERS, help="In this status."),
-    ] = None
-    node: Annotated[
-        str | None,
-        Option(metavar="NODE", rich_help_panel=FILTERS, help="Pinned to this node, or last claimed by it."),
-    ] = None
-
+    status: Annotated[str | None, filter_option("--status", "-s", metavar="STATUS", help="In this status.")] = None
+    node: Annotated[str | None, filter_option(metavar="NODE", help="Pinned to this node, or last claimed by it.")] = (
+        None
+    )
     search: Annotated[
-        str | None,
-        Option(metavar="TEXT", rich_help_panel=FILTERS, help="With this text in the body or the error, in any case."),
+        str | None, filter_option(metavar="TEXT", help="With this text in the body or the error, in any case.")
     ] = None
     where: Annotated[
         list[str] | None,
-        Option(
+        filter_option(
             metavar="CONDITION",
-            rich_help_panel=FILTERS,
             help="A column compared: priority>=20, error~timeout, created_at>-1h, node_id=null. Repeatable.",
         ),
     ] = None
@@ -96,19 +85,12 @@ class FilterOptions:
         """The same for the client."""
         return TaskFilter(self.queue, self.name, self.status, self.node, self.search, tuple(self.where or ()))
 
-    def read_page(self, client: Client, *, after: str | None, limit: int) -> TaskPage:
-        """A page of the tasks, without their bodies."""
-        conditions = msgspec.structs.asdict(self.to_filter())
-        return client.tasks.page(**conditions, after=after, limit=limit, bodies=False)
-
 
 def list_tasks(
     context: CommandContext,
     options: FilterOptions,
-    after: Annotated[
-        str | None, Option(metavar="CURSOR", rich_help_panel=FILTERS, help="The page behind this one's cursor.")
-    ] = None,
-    limit: Annotated[int, Option("--limit", "-l", help="At most this many.")] = 50,
+    after: Annotated[str | None, filter_option(metavar="CURSOR", help="The page behind this one's cursor.")] = None,
+    limit: LimitOption = 50,
 ) -> None:
     """List tasks: ended ones, the latest first; scheduled ones, the soonest first; else the newest first.
 
@@ -116,21 +98,14 @@ def list_tasks(
 
     peerd tasks list --queue video --where 'priority>=20' --where 'created_at>-1h'
     """
-    page = options.read_page(context.client, after=after, limit=limit)
+    conditions = msgspec.structs.asdict(options.to_filter())
+    page = context.client.tasks.page(**conditions, after=after, limit=limit, bodies=False)
     names = node_names(context.client)
-    rows = [
-        {column: value for column, value in task_json(task, names).items() if column not in OMITTED_COLUMNS}
-        for task in page.items
-    ]
-    answer = {"items": rows, "next": page.next, "examined": page.examined}
-    if page.items:
-        context.print_result(answer, lambda: tasks_table(page.items, names, context.client.now()))
-    else:
-        context.print_result(
-            answer, _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
-        )
-    if page.items and page.next is not None and not context.as_json:
-        context.out.print(_indent(Text(f"more: --after {page.next}", "bright_black")))
+    answer = {"items": [list_json(task, names) for task in page.items], "next": page.next, "examined": page.examined}
+    empty = _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
+    context.print_table(answer, COLUMNS, (task_row(task, names, context.now) for task in page.items), empty)
+    if page.items and page.next is not None:
+        context.print_hint(f"more: --after {page.next}")
 
 
 def _describe_nothing(page: TaskPage, *, is_filtered: bool) -> str:
@@ -154,9 +129,8 @@ def show(context: CommandContext, ids: Annotated[list[int], Argument(metavar="ID
         task_json(task, names) | {"failed_attempts": attempts, "log_lines": last.count}
         for task, attempts, last in found
     ]
-    now = context.client.now()
     pages = [
-        Group(render_task(task, attempts, shown, now), *render_last_lines(last))
+        Group(render_task(task, attempts, shown, context.now), *render_last_lines(last))
         for task, attempts, last in found
         if not context.as_json
     ]
@@ -174,6 +148,11 @@ def task_json(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
     row["node"] = None if task.node_id is None else names.get(task.node_id)
     row["worker_node"] = None if task.worker_node_id is None else names.get(task.worker_node_id)
     return row
+
+
+def list_json(task: Task, names: Mapping[int, str]) -> dict[str, Any]:
+    """A task in a list: without what may be large."""
+    return {name: value for name, value in task_json(task, names).items() if name not in OMITTED_COLUMNS}
 
 
 def task_title(task: Task) -> str:
@@ -210,21 +189,17 @@ def format_run_time(task: Task) -> str:
     return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
 
 
-def tasks_table(tasks: Sequence[Task], names: Mapping[int, str], now: datetime) -> AlignedTable:
-    """A line for each task."""
-    rows = [
-        (
-            str(task.id),
-            task_title(task),
-            Text(task.status, STATUS_STYLES[task.status]),
-            Text(describe_since(task, now), "bright_black"),
-            f"{task.attempts_made}/{task.max_attempts or '–'}",
-            describe_node(task, names),
-            describe_note(task),
-        )
-        for task in tasks
+def task_row(task: Task, names: Mapping[int, str], now: datetime) -> list[Text | str]:
+    """The cells of `COLUMNS`."""
+    return [
+        str(task.id),
+        task_title(task),
+        Text(task.status, STATUS_STYLES[task.status]),
+        Text(describe_since(task, now), "bright_black"),
+        f"{task.attempts_made}/{task.max_attempts or '–'}",
+        describe_node(task, names),
+        describe_note(task),
     ]
-    return AlignedTable(COLUMNS, rows)
 
 
 def describe_note(task: Task) -> str:
@@ -357,7 +332,7 @@ def stack(
 ) -> None:
     """Show where the code of a running task is now, on whichever node it runs, and what its process uses."""
     found = context.client.tasks.stack(task_id, timeout=parse_duration_option("--timeout", timeout))
-    context.print_result(found, render_stack(found, context.client.now()))
+    context.print_result(found, render_stack(found, context.now))
 
 
 def render_stack(found: TaskStack, now: datetime) -> Group:

@@ -15,7 +15,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext
-from peerd.cli.errors import CommandError, parse_duration_option
+from peerd.cli.errors import CommandError
+from peerd.cli.following import parse_pause
 from peerd.cli.output import (
     STATUS_STYLES,
     AlignedTable,
@@ -63,7 +64,7 @@ def watch(
 
     If stdout is not a terminal: a line for each change. With --json: an object for each change. Ctrl-C ends it.
     """
-    pause = max(parse_duration_option("--every", every), 0.05)
+    pause = parse_pause(every)
     watcher = TaskWatcher(context.client, ids or [], queue, name)
     missing = watcher.drop_missing()
     for error in missing:

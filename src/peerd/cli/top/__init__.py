@@ -7,8 +7,9 @@ from typing import Annotated, Final
 
 from typer import Option
 
+from peerd.cli.arguments import parse_duration_option
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.errors import EXIT_USAGE, CommandError, parse_duration_option
+from peerd.cli.errors import CommandError, UsageError
 
 app = new_app()
 LEAST_PAUSE: Final = 0.5
@@ -26,10 +27,10 @@ def top(
     """
     pause = parse_duration_option("--every", every)
     if pause < LEAST_PAUSE:
-        raise CommandError(f"--every: {every} is too short", "500ms is the least", status=EXIT_USAGE)
+        raise UsageError(f"--every: {every} is too short", "500ms is the least")
     if context.as_json:
         remedy = "peerd status --json has the same figures"
-        raise CommandError("peerd top shows a screen, no JSON", remedy, status=EXIT_USAGE)
+        raise UsageError("peerd top shows a screen, no JSON", remedy)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError("peerd top needs a terminal", "peerd status, tasks watch and stats print lines")
     try:

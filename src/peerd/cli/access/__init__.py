@@ -1,1 +1,0 @@
-"""The commands ``peerd users …``, ``peerd tokens …`` and ``peerd audit``."""
