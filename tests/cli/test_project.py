@@ -79,6 +79,8 @@ interval = "1h"
 file = "jobs.py/peerd.log"
 [workers.dead]
 tasks = "dies:queue"
+[errors]
+hook = "nowhere:report"
 """
 JOBS = """\
 from peerd import Queue
@@ -109,6 +111,7 @@ def test_every_mistake_is_reported_with_its_line_and_remedy(peerd: Peerd, projec
         (21, "schedules.letters.task", "queue mail has no handler 'sned'; there are: send"),
         (24, "logging.file", "jobs.py: not a directory"),
         (26, "workers.dead.tasks", "ended the process with status 9"),
+        (28, "errors.hook", "No module named 'nowhere'"),
     ):
         at, message = found.pop(key)
         assert (at, words in message) == (line, True), (key, at, message)
@@ -139,19 +142,22 @@ app = "jobs:site"
 [schedules.letters]
 queue = "mial"
 interval = "1h"
+[errors]
+hook = "jobs:report"
 """
 
 
 def test_what_is_right_is_described_and_a_queue_that_no_worker_here_serves_is_a_warning(
     peerd: Peerd, project: Path
 ) -> None:
-    (project / "jobs.py").write_text(f"{JOBS}\nasync def site(scope, receive, send): ...\n")
+    (project / "jobs.py").write_text(f"{JOBS}\nasync def site(scope, receive, send): ...\ndef report(error): ...\n")
     (project / "peerd.toml").write_text(RIGHT)
     answer = peerd("check", "--json").json
     right = {one["what"]: one["words"] for one in answer["right"]}
     assert right["gateway near"] == "serves beanstalk and json on 127.0.0.1:11300"
     assert right["gateway far"] == "serves json on :11301, with a token"
     assert right["web site"] == "serves jobs:site"
+    assert right["errors"] == "are given to jobs:report"
     assert not right.keys() & {"gateway off", "worker resting"}
     warnings = {one["key"]: one for one in answer["warnings"]}
     assert list(warnings) == ["gateway.far", "gateway.far.token", "schedules.letters.queue"]

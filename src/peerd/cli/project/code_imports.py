@@ -33,9 +33,9 @@ SectionName = tuple[str, str]
 def import_project_code(
     settings: Settings,
     environment: Mapping[str, str],
-    sections: Collection[str] = ("workers", "web", "agent", "schedules"),
+    sections: Collection[str] = ("workers", "web", "agent", "errors", "schedules"),
 ) -> dict[SectionName, dict[str, Any]]:
-    """Import each enabled worker, each web app, the agent's setup and each schedule's function.
+    """Import each enabled worker, each web app, the agent's setup, the error hook and each schedule's function.
 
     If an import ends its process, the rest is imported by another one.
 
