@@ -125,7 +125,7 @@ def _project(on: BenchDatabase, name: str, python: str) -> Path:
     folder.mkdir()
     (folder / "boot_code.py").write_text(CODE)
     (folder / "peerd.toml").write_text(CONFIG.format(url=on.extra_database(name)))
-    command = [python, "-m", "peerd.cli", "migrate"]
+    command = [python, "-m", "peerd", "migrate"]
     subprocess.run(command, cwd=folder, env=_environment(), check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -168,7 +168,7 @@ def _kind_of(process: psutil.Process, master: psutil.Process) -> str:
 @contextmanager
 def _running(python: str, folder: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("w") as output:
-        node = subprocess.Popen([python, "-m", "peerd.cli", "up"], cwd=folder, env=_environment(), stderr=output)
+        node = subprocess.Popen([python, "-m", "peerd", "up"], cwd=folder, env=_environment(), stderr=output)
     try:
         yield node
     finally:

@@ -25,7 +25,7 @@ def running_node(target: BenchDatabase, name: str, sections: str = "") -> Iterat
     cluster = f'[database]\nurl = "{target.url}"\n[cluster]\nsecret = "{SECRET}"\n'
     config.write_text(f'[node]\nname = "{name}"\n{cluster}{sections}')
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PEERD_")}
-    command = [sys.executable, "-m", "peerd.cli", "up", "--config", str(config)]
+    command = [sys.executable, "-m", "peerd", "up", "--config", str(config)]
     with (folder / "log").open("w") as log:
         node = subprocess.Popen(
             command, cwd=folder, env=environment | {"PYTHONPATH": str(ROOT)}, stdout=log, stderr=log

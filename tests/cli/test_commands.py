@@ -95,7 +95,7 @@ def test_help_loads_neither_database_nor_config_and_textual_is_imported_by_top_a
 
 
 def test_a_closed_pipe_is_no_error(peerd: Peerd) -> None:
-    line = f"{sys.executable} -m peerd.cli --help | head -1; echo ${{PIPESTATUS[1]}}"
+    line = f"{sys.executable} -m peerd --help | head -1; echo ${{PIPESTATUS[1]}}"
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
     assert "Traceback" not in ran.stderr
     assert ran.stdout.splitlines()[-1] == "0"

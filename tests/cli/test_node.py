@@ -22,7 +22,7 @@ from peerd.testing import eventually
 from tests.cli.conftest import Peerd
 from tests.supervision.nodes import StubNode
 
-PEERD = [sys.executable, "-m", "peerd.cli"]
+PEERD = [sys.executable, "-m", "peerd"]
 TOML = '[node]\nname = "here"\n[workers.hello]\ntasks = "jobs:hello"\n'
 START_TIMEOUT = 60
 WHOSE = """\

@@ -14,7 +14,7 @@ import pytest
 from peerd import Client
 from peerd.config.loading import load
 
-PEERD = [sys.executable, "-m", "peerd.cli"]
+PEERD = [sys.executable, "-m", "peerd"]
 TOML = """\
 [node]
 name = "w1"
@@ -101,13 +101,20 @@ def test_a_unit_of_systemd_names_the_link(releases: Releases) -> None:
 def test_a_unit_of_systemd_names_an_environment_in_the_release_by_the_link(releases: Releases) -> None:
     programs = releases.folder / "releases" / "1" / ".venv" / "bin"
     programs.mkdir(parents=True)
-    (programs / "peerd").touch()
     (programs / "python").symlink_to(sys.executable)
     (programs.parent / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
     environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PWD": str(releases.link)}
-    command = [str(programs / "python"), "-m", "peerd.cli", "systemd", "--as", "nobody"]
-    ran = subprocess.run(command, cwd=releases.link, env=environment, capture_output=True, text=True, check=True)
-    assert f"ExecStart={releases.link}/.venv/bin/peerd up" in ran.stdout
+    command = [str(programs / "python"), "-m", "peerd", "systemd", "--as", "nobody"]
+
+    def unit() -> str:
+        return subprocess.run(
+            command, cwd=releases.link, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    module = "-m peerd up"  # not of a package, which would find a project's queue.py before the standard library's
+    assert f"ExecStart={releases.link}/.venv/bin/python {module}" in unit()
+    (programs / "peerd").touch()
+    assert f"ExecStart={releases.link}/.venv/bin/peerd up" in unit()
 
 
 def test_a_name_that_the_shell_gives_counts_only_for_the_folder_in_which_the_process_is(

@@ -33,7 +33,7 @@ class Terminal:
         lines: int,
         *,
         environment: Mapping[str, str] | None = None,
-        program: Sequence[str] = (sys.executable, "-m", "peerd.cli"),
+        program: Sequence[str] = (sys.executable, "-m", "peerd"),
     ) -> None:
         self.columns, self.lines = columns, lines
         self.output = bytearray()

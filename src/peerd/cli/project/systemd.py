@@ -131,7 +131,7 @@ def _render_unit(context: CommandContext, name: str, user: str | None) -> str:
     if executable.is_relative_to(release):
         executable = settings.project_directory / executable.relative_to(release)
     beside = executable.with_name("peerd")
-    program = [str(beside)] if beside.exists() else [str(executable), "-m", "peerd.cli"]
+    program = [str(beside)] if beside.exists() else [str(executable), "-m", "peerd"]
     options = ["--config", str(settings.file)] if settings.file else []
     return UNIT.format(
         name=name,
