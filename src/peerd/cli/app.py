@@ -91,7 +91,7 @@ COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 
 
 class LazyCommand(TyperCommand):
-    """A command of which only the name and the help text are known until it runs."""
+    """A command with only a name and a help text until it runs."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Import the command and parse its arguments."""

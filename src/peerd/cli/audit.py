@@ -90,7 +90,7 @@ class AuditFollower:
         self._audit = client.audit
         self._wanted = wanted
         self._known: set[int] = set()
-        """Those of the last ids that were read."""
+        """The ids among the last ones that were read."""
 
     def read(self, last: int, since: str | None) -> Iterator[AuditEntry]:
         """The last entries, at most so many and of such an age, and then new ones, without an end."""

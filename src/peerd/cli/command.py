@@ -324,14 +324,10 @@ def to_json(value: object) -> str:
         return json.dumps(msgspec.to_builtins(value, enc_hook=_encode_value))
 
 
-def _encode_value(value: Any) -> Any:
-    match value:
-        case Path():
-            return str(value)
-        case datetime():
-            return value.isoformat()
-        case _:
-            raise TypeError(f"{type(value).__name__} has no JSON form")
+def _encode_value(value: Any) -> str:
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 # ---------------------------------------------------------------- registration

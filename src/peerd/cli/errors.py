@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from tempfile import NamedTemporaryFile
 from typing import Any, Final
 
@@ -18,35 +19,28 @@ from peerd.domain.errors import (
     DatabaseBusy,
     DatabaseRefused,
     DatabaseUnavailable,
-    InvalidAccess,
     InvalidArguments,
-    InvalidFilter,
-    InvalidLimit,
-    InvalidSchedule,
-    InvalidTask,
+    InvalidField,
     PeerdError,
 )
-from peerd.domain.file_errors import InvalidFile
 from peerd.operate.remote.errors import InvalidServer
 from peerd.store.connection.database_errors import FREE_DISK_SPACE, driver_message
 from peerd.supervision.control_client import CommandRefused, MasterNotRunning
 
 EXIT_USAGE: Final = 2
-"""The exit status of an argument that is invalid whatever the database holds; also that of Typer's errors."""
-USAGE_ERRORS: Final = (
-    *(InvalidTask, InvalidAccess, InvalidArguments, InvalidFilter, InvalidLimit, InvalidSchedule, InvalidServer),
-    InvalidFile,
-)
+"""The exit status of an argument that no database could make valid; Typer's errors have it too."""
+USAGE_ERRORS: Final = (InvalidField, InvalidArguments, InvalidServer)
 SEE_TRACEBACK: Final = "again with --traceback, which prints the whole of it"
 CHECK_CONNECTION: Final = "see that it runs, and that this machine reaches it"
 DISK_FULL_PATTERN: Final = re.compile(r"no space left|disk is full|disk full|disk i/o error", re.IGNORECASE)
 """The ways in which the database servers report it, with and without an error code."""
 
 
+@dataclass(eq=False)
 class CommandError(PeerdError):
     """A command failed.
 
-    Args:
+    Attributes:
         message: the cause.
         remedy: what to do about it.
         kind: the type in JSON.
@@ -55,23 +49,16 @@ class CommandError(PeerdError):
         status: the exit status.
     """
 
-    def __init__(
-        self,
-        message: str,
-        remedy: str = "",
-        *,
-        kind: str = "Failure",
-        details: Sequence[dict[str, Any]] = (),
-        log_tail: Sequence[str] = (),
-        status: int = 1,
-    ) -> None:
-        self.message = message
-        self.remedy = remedy
-        self.kind = kind
-        self.details = details
-        self.log_tail = log_tail
-        self.status = status
-        super().__init__(message)
+    message: str
+    remedy: str = ""
+    _: KW_ONLY
+    kind: str = "Failure"
+    details: Sequence[dict[str, Any]] = ()
+    log_tail: Sequence[str] = ()
+    status: int = 1
+
+    def __str__(self) -> str:
+        return self.message
 
     def as_json(self) -> dict[str, Any]:
         """For JSON; empty parts are left out."""
@@ -88,11 +75,11 @@ class CommandError(PeerdError):
         return Group(*lines)
 
 
+@dataclass(eq=False)
 class UsageError(CommandError):
-    """An argument is invalid, whatever the database holds."""
+    """An argument is invalid; no database could make it valid."""
 
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message, remedy, status=EXIT_USAGE)
+    status: int = field(default=EXIT_USAGE, init=False)
 
 
 def to_command_error(error: Exception) -> CommandError | None:

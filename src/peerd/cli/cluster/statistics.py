@@ -123,7 +123,7 @@ def _error_cells(group: ErrorGroup) -> list[Text | str]:
 
 
 def _compared_cells(row: StatisticsRow, by: str) -> list[Text | str]:
-    """Run times and failures beside those of before."""
+    """The run times and failures of a group, each beside the earlier one."""
     now, before = row.figures, row.before
     assert before is not None, "they were compared"
     return [

@@ -59,7 +59,7 @@ ROUNDS_BETWEEN_OTHERS: Final = 6
 """Each so many rounds, a task that fails and one that starts later are enqueued too."""
 START_IN: Final = "1m"
 HEIGHTS: Final = (480, 360, 240, 432, 288, 180)
-"""Heights of the transcodes, in turn; also their files are written in turn, so that these do not become more."""
+"""Heights of the transcodes, in turn; the files are written in turn too, so that they do not become more."""
 DUE: Final = (Status.PENDING, Status.WORKING, Status.FAILURE)
 MAX_DUE: Final = 2
 """With more of them, a round enqueues nothing: the machine is slow, or the queue is paused in the dashboard."""

@@ -156,7 +156,7 @@ class DemoSandbox:
             self._stop_nodes()
 
     def _stop_nodes(self) -> None:
-        """Send each node a signal, the second of which ends its grace, and wait."""
+        """Send each node a signal, and wait; a second signal ends its grace."""
         for node in self.nodes:
             if node.process.poll() is None:
                 node.process.terminate()

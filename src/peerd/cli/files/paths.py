@@ -29,12 +29,12 @@ def split_path(path: str) -> tuple[str, str]:
 
 
 def is_folder(path: str) -> bool:
-    """Whether it stands for all keys below it: a bucket alone, or what ends with a slash."""
+    """Whether a path stands for all keys below it: a bucket alone, or what ends with a slash."""
     return "/" not in path or path.endswith("/")
 
 
 def is_pattern(path: str) -> bool:
-    """Whether it has characters that stand for others."""
+    """Whether a path has characters that stand for others."""
     return WILDCARD.search(path) is not None
 
 
@@ -51,14 +51,13 @@ def below(client: Client, path: str) -> Iterator[StoredFile]:
 def matching(client: Client, pattern: str) -> Iterator[StoredFile]:
     """The files that a pattern matches; a * matches no slash."""
     bucket, keys = split_path(pattern)
-    found = WILDCARD.search(keys)
     matches = re.compile(_expression(keys)).fullmatch
-    for file in below(client, f"{bucket}/{keys[: found.start()] if found else keys}"):
+    for file in below(client, f"{bucket}/{_plain_start(keys)}"):
         if matches(file.key):
             yield file
 
 
-def expand(client: Client, path: str, *, recursive: bool) -> Iterator[tuple[str, str, StoredFile | None]]:
+def expand(client: Client, path: str, *, recursive: bool) -> Iterator[tuple[str, str]]:
     """The files that a word stands for: the bucket and key of each, with its name below the word's folder.
 
     Raises:
@@ -66,23 +65,25 @@ def expand(client: Client, path: str, *, recursive: bool) -> Iterator[tuple[str,
     """
     bucket, key = split_path(path)
     if is_pattern(path):
-        base = key[: WILDCARD.search(key).start()] if WILDCARD.search(key) else key  # type: ignore[union-attr]
-        yield from _named(client, path, matching(client, path), base.rpartition("/")[0])
+        yield from _named(client, path, matching(client, path), _plain_start(key).rpartition("/")[0])
     elif is_folder(path):
         if not recursive:
             raise UsageError(f"{path} stands for all files below it", "give --recursive")
         yield from _named(client, path, below(client, path), key.rstrip("/"))
     else:
-        yield f"{bucket}/{key}", key.rpartition("/")[2], None
+        yield f"{bucket}/{key}", key.rpartition("/")[2]
 
 
-def _named(
-    client: Client, word: str, found: Iterator[StoredFile], base: str
-) -> Iterator[tuple[str, str, StoredFile | None]]:
+def _plain_start(pattern: str) -> str:
+    """The part of a pattern before the first character that stands for others."""
+    return WILDCARD.split(pattern, maxsplit=1)[0]
+
+
+def _named(client: Client, word: str, found: Iterator[StoredFile], base: str) -> Iterator[tuple[str, str]]:
     is_empty = True
     for file in found:
         is_empty = False
-        yield f"{file.bucket}/{file.key}", file.key[len(base) :].removeprefix("/") if base else file.key, file
+        yield f"{file.bucket}/{file.key}", file.key[len(base) :].removeprefix("/") if base else file.key
     if is_empty:
         client.files.list(split_path(word)[0], limit=1)  # names a bucket that does not exist
         raise CommandError(f"there is no file {word}", f"peerd files ls {split_path(word)[0]}")

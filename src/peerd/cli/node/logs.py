@@ -156,7 +156,7 @@ BLOCK: Final = 64 * 1024
 ROTATION_LINGER: Final = 5.0
 """Seconds that a rotated file is still read: a process may not have opened the new one yet."""
 _ENTRY_START: Final = re.compile(r"(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d\.\d+ |\{|peerd ")
-"""The start of an entry; other lines, such as those of a traceback, belong to the entry before."""
+"""The start of an entry; other lines, such as a traceback, belong to the entry before."""
 
 
 class LineFilter:

@@ -82,7 +82,7 @@ class FilterOptions:
     ] = None
 
     def to_filter(self) -> TaskFilter:
-        """The same for the client."""
+        """The options as the client takes them."""
         return TaskFilter(self.queue, self.name, self.status, self.node, self.search, tuple(self.where or ()))
 
 
@@ -176,14 +176,14 @@ def describe_since(task: Task, now: datetime) -> str:
 
 
 def describe_node(task: Task, names: Mapping[int, str]) -> str:
-    """The node that has claimed it, now or last; or the one that it is pinned to."""
+    """The node that has claimed a task, now or last; or the one that it is pinned to."""
     if task.worker_node_id is not None and task.status is not Status.PENDING:
         return sanitize(_node_name(task.worker_node_id, names))
     return "" if task.node_id is None else sanitize(f"→ {_node_name(task.node_id, names)}")
 
 
 def format_run_time(task: Task) -> str:
-    """How long its last attempt ran; empty if it has not ended."""
+    """How long the last attempt of a task ran; empty if it has not ended."""
     if task.worker_started_at is None or task.finished_at is None:
         return ""
     return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
@@ -203,7 +203,7 @@ def task_row(task: Task, names: Mapping[int, str], now: datetime) -> list[Text |
 
 
 def describe_note(task: Task) -> str:
-    """Its progress or its error."""
+    """The progress of a task, or its error."""
     if task.status is Status.WORKING:
         percent = "" if task.progress is None else f"{task.progress:.0%} "
         return f"{percent}{first_line(task.progress_note)}".strip()

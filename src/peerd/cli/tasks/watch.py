@@ -214,11 +214,11 @@ class ChangeKind(StrEnum):
     STARTED = "started"
     PROGRESSED = "progressed"
     ENDED = "ended"
-    """It is done, dead or canceled."""
+    """The task is done, dead or canceled."""
     RETURNED = "returned"
-    """It stopped running and has not ended: failure, scheduled or pending."""
+    """The task stopped running and has not ended: failure, scheduled or pending."""
     GONE = "gone"
-    """Its row was deleted or purged."""
+    """The row of the task was deleted or purged."""
 
 
 class TaskChange(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ STATUSES: Final = (
     Status.DONE,
     None,
 )
-"""Which tasks are shown, one after another; None: the newest of whatever status."""
+"""The statuses whose tasks are shown, one after another; None: the newest of all."""
 KEYS: Final = (
     ("", "Tables"),
     ("1 2 3 4", "tasks, queues, nodes, alerts"),
@@ -257,7 +257,7 @@ class TopApplication(App[None]):
             widget.update(text, layout=has_other_height)  # a layout would send the whole screen
 
     def say(self, text: str, style: str = "") -> None:
-        """Show a message, on whatever screen is open."""
+        """Show a message on every screen that is open."""
         for screen in self.screen_stack:
             for line in screen.query(MessageLine):
                 line.say(text, style)
@@ -277,7 +277,7 @@ class TopApplication(App[None]):
                 return True
 
     def action_show(self, name: str) -> None:
-        """One of the tables."""
+        """Show one of the tables."""
         self._show_view(next(view for view in VIEWS if view.id == name))
 
     def action_next_view(self, step: int) -> None:

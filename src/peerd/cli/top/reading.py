@@ -39,7 +39,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         figures: of each queue, of the last ten minutes.
         nodes: by name.
         loads: of each node.
-        status: of the tasks; None: the newest of whatever status.
+        status: of the tasks; None: the newest of all.
         tasks: at the most `MOST_TASKS`.
         has_more_tasks: whether there are others of the status.
         alerts: the latest.
@@ -64,7 +64,7 @@ def read_cluster(client: Client, status: Status | None, *, is_first: bool = Fals
 
     Args:
         client: of a database or a server.
-        status: of the tasks; None: the newest of whatever status.
+        status: of the tasks; None: the newest of all.
         is_first: see `Reading`.
 
     Raises:

@@ -110,4 +110,4 @@ ACTIONS: Final[dict[str, tuple[TopAction, ...]]] = {
     ),
     "alerts": (),
 }
-"""Of each table."""
+"""The actions of each table."""

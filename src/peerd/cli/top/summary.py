@@ -54,7 +54,7 @@ def summarize(reading: Reading, source: str, width: int, silence: str | None) ->
 
 
 def pack(items: Iterable[Text], width: int) -> list[Text]:
-    """As many items on a line as it has room for.
+    """Put as many items on a line as there is room for.
 
     >>> [line.plain for line in pack([Text("pending 7"), Text("working 1"), Text("dead 0")], 22)]
     ['pending 7  working 1', 'dead 0']

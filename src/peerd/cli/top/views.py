@@ -31,7 +31,7 @@ LONGEST: Final = 300
 """Characters of a cell."""
 COUNTED_FIRST: Final = (Status.PENDING, Status.WORKING, Status.FAILURE)
 COUNTED_LAST: Final = (Status.SCHEDULED, Status.BURIED, Status.DEAD)
-"""Of a queue, in the order of its columns; its figures stand between the first and the last."""
+"""The columns of a queue in their order; its figures stand between the first and the last."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -51,7 +51,7 @@ class TopRow(msgspec.Struct, frozen=True, kw_only=True):
     order: tuple[Any, ...]
 
     def contains(self, text: str) -> bool:
-        """Whether a text is part of one of its cells, in whatever case."""
+        """Whether a text is part of one of its cells, in any case."""
         return any(text.casefold() in cell.plain.casefold() for cell in self.cells)
 
 
@@ -294,5 +294,5 @@ VIEWS: Final = (
 
 
 def begins_with_greatest(column: Column) -> bool:
-    """Whether the first sort by a column shows the greatest first: that of numbers does."""
+    """Whether the first sort by a column shows the greatest first, as it does for numbers."""
     return column.right or column.title in {"Progress", "Busy", "Since", "Seen", "Heartbeat"}

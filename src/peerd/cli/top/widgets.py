@@ -92,7 +92,7 @@ class ColumnLayout:
 
     @property
     def titles_and_widths(self) -> list[tuple[Text, int]]:
-        """Of the columns that are shown."""
+        """The titles and widths of the columns that are shown."""
         return [(self._titles[index], width) for index, width in self._widths.items()]
 
     def forget(self) -> None:
