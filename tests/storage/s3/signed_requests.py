@@ -13,17 +13,16 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from peerd.storage.s3.http_request import S3HttpRequest
-from peerd.storage.s3.signature import SignatureVerifier
+from peerd.storage.s3.signature import REGION, VerifiedSignature, verify_signature
 
 KEY: Final = "AKIAIOSFODNN7EXAMPLE"
 SECRET: Final = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
-REGION: Final = "us-east-1"
 NOW: Final = datetime(2026, 11, 26, 12, tzinfo=UTC)
 HOST: Final = "s3.example"
 
 
-def verifier() -> SignatureVerifier:
-    return SignatureVerifier({KEY: SECRET}.get, REGION)
+def verify(request: S3HttpRequest, now: datetime) -> VerifiedSignature:
+    return verify_signature(request, {KEY: SECRET}.get, now)
 
 
 def signed_by_botocore(

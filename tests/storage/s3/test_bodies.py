@@ -21,7 +21,7 @@ from peerd.storage.s3.checksums import new_checksum
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.signature import PayloadForm
-from tests.storage.s3.signed_requests import NOW, signed_by_botocore, verifier
+from tests.storage.s3.signed_requests import NOW, signed_by_botocore, verify
 
 PLACES = st.lists(st.integers(0, 10**6), max_size=10)
 SIGNING = ChunkSigning(key=b"key", time="20261126T120000Z", scope="20261126/us-east-1/s3/aws4_request", seed="0" * 64)
@@ -130,7 +130,7 @@ def test_a_node_for_files_gets_what_computes_every_checksum_in_c() -> None:
 def reader(body: bytes, headers: list[tuple[str, str]]) -> BodyReader:
     headers = [("Content-Length", str(len(body))), *headers]
     request = signed_by_botocore("PUT", "/films/a", headers=headers, body=body)
-    return BodyReader(request, verifier().verify(request, NOW))
+    return BodyReader(request, verify(request, NOW))
 
 
 def feed_all(body: BodyReader, sent: bytes) -> None:
@@ -174,7 +174,7 @@ def test_headers_of_a_body_that_cannot_be_read_are_refused() -> None:
     request = signed_by_botocore("PUT", "/films/a", body=b"film")
     endless = S3HttpRequest("PUT", b"/films/a", b"", [*request.headers, (b"transfer-encoding", b"chunked")])
     with pytest.raises(S3Error) as caught:
-        BodyReader(endless, verifier().verify(request, NOW))
+        BodyReader(endless, verify(request, NOW))
     assert caught.value.code.name == "MissingContentLength"
 
 
@@ -184,12 +184,12 @@ def test_a_checksum_is_compared_with_the_body_if_it_is_a_header_beside_a_presign
     in_url = signed_by_botocore("PUT", "/films/a", parameters=[checksum], headers=[length], expires=60)
     beside = signed_by_botocore("PUT", "/films/a", headers=[length, checksum], expires=60)
     for request, found in ((in_url, {}), (beside, {"crc32": CRC})):
-        body = BodyReader(request, verifier().verify(request, NOW))
+        body = BodyReader(request, verify(request, NOW))
         body.feed(b"film")
         assert body.finish().checksums == found
-    feed_all(BodyReader(in_url, verifier().verify(in_url, NOW)), b"Film")
+    feed_all(BodyReader(in_url, verify(in_url, NOW)), b"Film")
     with pytest.raises(S3Error, match="CRC32"):
-        feed_all(BodyReader(beside, verifier().verify(beside, NOW)), b"Film")
+        feed_all(BodyReader(beside, verify(beside, NOW)), b"Film")
 
 
 def test_an_unsigned_body_with_a_checksum_behind_it_is_taken_as_boto3_sends_it_by_tls() -> None:
@@ -201,7 +201,7 @@ def test_an_unsigned_body_with_a_checksum_behind_it_is_taken_as_boto3_sends_it_b
         "X-Amz-Trailer": "x-amz-checksum-crc32",
     }
     request = signed_by_botocore("PUT", "/films/a", headers=[*headers.items()], has_trailer=True)
-    verified = verifier().verify(request, NOW)
+    verified = verify(request, NOW)
     assert verified.payload is PayloadForm.UNSIGNED_CHUNKS_AND_TRAILER
     reading = BodyReader(request, verified)
     assert reading.feed(sent) == b"film"

@@ -26,7 +26,7 @@ from peerd.storage.s3.documents import (
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import Listing, S3Request
-from peerd.storage.s3.signature import SignatureVerifier
+from peerd.storage.s3.signature import verify_signature
 from peerd.storage.s3_front.buckets import listing_elements, object_elements
 from peerd.store.files.listing import FileList
 from tests.storage.s3.beginning import begin
@@ -186,7 +186,7 @@ def test_any_request_is_an_operation_or_a_typed_error(drawn: tuple[str, bytes, b
     with contextlib.suppress(S3Error):
         begin(S3Request(request, "s3.example"))
     with contextlib.suppress(S3Error):
-        SignatureVerifier(lambda _: "secret").verify(request, NOW)
+        verify_signature(request, lambda _: "secret", NOW)
 
 
 @given(st.lists(KEYS, max_size=5), st.lists(KEYS, max_size=5), KEYS | st.just(""), st.none() | KEYS)

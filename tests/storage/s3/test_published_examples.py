@@ -13,7 +13,7 @@ import pytest
 from peerd.storage.s3.bodies import BodyReader
 from peerd.storage.s3.errors import S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
-from tests.storage.s3.signed_requests import KEY, verifier
+from tests.storage.s3.signed_requests import KEY, verify
 
 NOW: Final = datetime(2013, 5, 24, tzinfo=UTC)
 SCOPE: Final = f"{KEY}/20130524/us-east-1/s3/aws4_request"
@@ -68,17 +68,17 @@ BODY_WITH_TRAILER: Final = chunked(
 
 
 def test_the_examples_of_chunked_uploads_are_verified() -> None:
-    reader = BodyReader(WITHOUT_TRAILER, verifier().verify(WITHOUT_TRAILER, NOW))
+    reader = BodyReader(WITHOUT_TRAILER, verify(WITHOUT_TRAILER, NOW))
     assert reader.feed(BODY) == b"a" * 66560
     assert reader.finish().size == 66560
     assert len(BODY) == 66824
-    reader = BodyReader(WITH_TRAILER, verifier().verify(WITH_TRAILER, NOW))
+    reader = BodyReader(WITH_TRAILER, verify(WITH_TRAILER, NOW))
     assert reader.feed(BODY_WITH_TRAILER) == b"a" * 66560
     assert reader.finish().checksums == {"crc32c": "sOO8/Q=="}
 
 
 def test_a_chunk_cannot_be_dropped_or_repeated() -> None:
-    verified = verifier().verify(WITHOUT_TRAILER, NOW)
+    verified = verify(WITHOUT_TRAILER, NOW)
     second = BODY.index(b"400;")
     last = BODY.rindex(b"0;chunk")
     for body in (BODY[second:], BODY[:second] + BODY[last:], BODY[:last] + BODY[second:]):

@@ -127,7 +127,7 @@ class S3Request:
 
     def __init__(self, http: S3HttpRequest, base_domain: str | None = None) -> None:
         self.http = http
-        self._http = with_headers_of_query(http)
+        self._http = with_headers_of_query(http)  # bodies are read with the headers as they were received
         self.bucket, self.key = target_of(self._http, base_domain)
         check_headers(self._http)
 

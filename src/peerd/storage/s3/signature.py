@@ -27,6 +27,8 @@ from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import QueryParameter, S3HttpRequest, percent_encoded
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
+REGION: Final = "us-east-1"
+"""The region of all buckets, whose location constraint is empty."""
 TOLERANCE: Final = timedelta(minutes=15)
 """How far the clock of a client may differ."""
 MAX_EXPIRES: Final = 7 * 24 * 3600
@@ -111,69 +113,58 @@ class _Claimed(msgspec.Struct, frozen=True, kw_only=True):
     is_presigned: bool
 
 
-class SignatureVerifier:
-    """Verifies requests for one region.
+def verify_signature(request: S3HttpRequest, secret_of: SecretOf, now: datetime) -> VerifiedSignature:
+    """Verify the signature of a request at the time ``now``, which has a time zone.
 
-    Arguments: ``secret_of``: the secrets of access keys; ``region``: the region that scopes must name.
+    Raises S3Error: AccessDenied if there is no signature, or a presigned URL has expired;
+    SignatureDoesNotMatch, InvalidAccessKeyId, RequestTimeTooSkewed, AuthorizationHeaderMalformed,
+    AuthorizationQueryParametersError, and others for what is missing or cannot be read.
     """
-
-    def __init__(self, secret_of: SecretOf, region: str = "us-east-1") -> None:
-        self._secret_of = secret_of
-        self._region = region
-
-    def verify(self, request: S3HttpRequest, now: datetime) -> VerifiedSignature:
-        """Verify the signature of a request at the time ``now``, which has a time zone.
-
-        Raises S3Error: AccessDenied if there is no signature, or a presigned URL has expired;
-        SignatureDoesNotMatch, InvalidAccessKeyId, RequestTimeTooSkewed, AuthorizationHeaderMalformed,
-        AuthorizationQueryParametersError, and others for what is missing or cannot be read.
-        """
-        claimed = _from_query(request, now) if _is_presigned(request) else _from_header(request, now)
-        payload, sha256 = _payload(claimed.payload)
-        _refuse_session_token(request)
-        _check_signed_headers(request, claimed.signed_headers)
-        self._check_scope(claimed)
-        access_key = claimed.credential.access_key
-        secret = self._secret_of(access_key)
-        if secret is None:
-            raise S3Error(S3Code.InvalidAccessKeyId, AWSAccessKeyId=access_key[:128])
-        time = claimed.time.strftime(_TIME_FORMAT)
-        canonical = canonical_request(request, claimed.signed_headers, claimed.payload)
-        to_sign = string_to_sign(time, claimed.credential.scope, canonical)
-        key = signing_key(secret, claimed.credential)
-        if not hmac.compare_digest(hex_signature(key, to_sign), claimed.signature):
-            raise S3Error(
-                S3Code.SignatureDoesNotMatch,
-                AWSAccessKeyId=access_key,
-                StringToSign=to_sign.decode(),
-                SignatureProvided=claimed.signature,
-                CanonicalRequest=canonical.decode("latin-1"),
-            )
-        return VerifiedSignature(
-            credential=claimed.credential,
-            time=time,
-            signature=claimed.signature,
-            key=key,
-            payload=payload,
-            sha256=sha256,
-            is_presigned=claimed.is_presigned,
+    claimed = _from_query(request, now) if _is_presigned(request) else _from_header(request, now)
+    payload, sha256 = _payload(claimed.payload)
+    _refuse_session_token(request)
+    _check_signed_headers(request, claimed.signed_headers)
+    _check_scope(claimed)
+    access_key = claimed.credential.access_key
+    secret = secret_of(access_key)
+    if secret is None:
+        raise S3Error(S3Code.InvalidAccessKeyId, AWSAccessKeyId=access_key[:128])
+    time = claimed.time.strftime(_TIME_FORMAT)
+    canonical = canonical_request(request, claimed.signed_headers, claimed.payload)
+    to_sign = string_to_sign(time, claimed.credential.scope, canonical)
+    key = signing_key(secret, claimed.credential)
+    if not hmac.compare_digest(hex_signature(key, to_sign), claimed.signature):
+        raise S3Error(
+            S3Code.SignatureDoesNotMatch,
+            AWSAccessKeyId=access_key,
+            StringToSign=to_sign.decode(),
+            SignatureProvided=claimed.signature,
+            CanonicalRequest=canonical.decode("latin-1"),
         )
+    return VerifiedSignature(
+        credential=claimed.credential,
+        time=time,
+        signature=claimed.signature,
+        key=key,
+        payload=payload,
+        sha256=sha256,
+        is_presigned=claimed.is_presigned,
+    )
 
-    def _check_scope(self, claimed: _Claimed) -> None:
-        credential = claimed.credential
-        fault = (
-            S3Code.AuthorizationQueryParametersError if claimed.is_presigned else S3Code.AuthorizationHeaderMalformed
+
+def _check_scope(claimed: _Claimed) -> None:
+    credential = claimed.credential
+    fault = S3Code.AuthorizationQueryParametersError if claimed.is_presigned else S3Code.AuthorizationHeaderMalformed
+    if credential.service != "s3":
+        raise S3Error(fault, f"the scope is for the service {quoted(credential.service)}; expected is 's3'")
+    if credential.region != REGION:
+        raise S3Error(
+            fault,
+            f"the region {quoted(credential.region)} is wrong; expected is {quoted(REGION)}",
+            Region=REGION,
         )
-        if credential.service != "s3":
-            raise S3Error(fault, f"the scope is for the service {quoted(credential.service)}; expected is 's3'")
-        if credential.region != self._region:
-            raise S3Error(
-                fault,
-                f"the region {quoted(credential.region)} is wrong; expected is {quoted(self._region)}",
-                Region=self._region,
-            )
-        if credential.date != claimed.time.strftime("%Y%m%d"):
-            raise S3Error(fault, "the date of the scope is not that of the request")
+    if credential.date != claimed.time.strftime("%Y%m%d"):
+        raise S3Error(fault, "the date of the scope is not that of the request")
 
 
 def canonical_request(request: S3HttpRequest, signed_headers: Iterable[str], payload: str) -> bytes:

@@ -18,6 +18,7 @@ from peerd.storage.s3 import documents
 from peerd.storage.s3.documents import XmlChild, readable
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.requests import Listing
+from peerd.storage.s3.signature import REGION
 from peerd.storage.s3_front.exchange import S3Exchange, S3Response, document_response
 from peerd.storage.s3_front.stored_objects import OWNER, condition_on_tag, etag_of, quoted_etag, storage_class_of
 from peerd.storage.uploads import remove_contents
@@ -29,8 +30,6 @@ from peerd.store.files.versions import delete_file
 
 DELETED_AT_ONCE: Final = 50
 """Files in one transaction."""
-REGION: Final = "us-east-1"
-"""The region of all buckets, whose location constraint is empty."""
 NULL_VERSION: Final = "null"
 """The version of an object in a bucket without versions."""
 

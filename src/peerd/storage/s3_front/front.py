@@ -20,7 +20,7 @@ from peerd.storage.node import StorageNode
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
 from peerd.storage.s3.requests import COPY_SOURCE, OVERRIDES, S3Request
-from peerd.storage.s3.signature import SignatureVerifier, VerifiedSignature
+from peerd.storage.s3.signature import VerifiedSignature, verify_signature
 from peerd.storage.s3_front import buckets, completion, objects, uploads
 from peerd.storage.s3_front.exchange import S3Exchange, as_s3_error, drain, error_response, send_response
 from peerd.storage.server.http_io import ClientGone, Request, Response
@@ -93,7 +93,7 @@ def _admit(node: StorageNode, http: S3HttpRequest) -> tuple[FileAccessKey, Verif
         return derive_access_secret(node.secret, key.id)
 
     present = datetime.fromtimestamp(node.clock(), UTC)
-    verified = SignatureVerifier(secret_of).verify(http, present)
+    verified = verify_signature(http, secret_of, present)
     [key] = found
     request = S3Request(http, node.options.s3_domain)
     operation = operation_of(request)
