@@ -8,7 +8,7 @@ have them, and S3 takes them in a document, as they are or as references.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final
@@ -257,7 +257,7 @@ def _children(element: XmlElement, known: set[str]) -> list[XmlElement]:
 # ---------------------------------------------------------------- written
 
 
-def xml_document(root: str, content: Sequence[XmlChild], namespace: str | None = NAMESPACE) -> bytes:
+def xml_document(root: str, content: Iterable[XmlChild], namespace: str | None = NAMESPACE) -> bytes:
     r"""A document: its declaration, and the element ``root`` with its children.
 
     A child is a name and its content: a text, a number, a time, children of its own, or None if it is left out.
@@ -271,17 +271,16 @@ def xml_document(root: str, content: Sequence[XmlChild], namespace: str | None =
 
 def _written(child: XmlChild) -> str:
     name, content = child
-    match content:
-        case None:
-            return ""
-        case bool():
-            text = str(content).lower()
-        case datetime():
-            text = iso_time(content)
-        case str() | int():
-            text = _ESCAPED.sub(_escape, str(content))
-        case _:
-            text = "".join(map(_written, content))
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        text = _ESCAPED.sub(_escape, content)
+    elif isinstance(content, int):  # a truth value too
+        text = str(content).lower()
+    elif isinstance(content, datetime):
+        text = iso_time(content)
+    else:
+        text = "".join(map(_written, content))
     return f"<{name}>{text}</{name}>"
 
 
@@ -291,7 +290,7 @@ def iso_time(time: datetime) -> str:
     >>> iso_time(datetime(2026, 11, 26, 9, 0, 0, 123456, UTC))
     '2026-11-26T09:00:00.123Z'
     """
-    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def readable(text: str) -> str:

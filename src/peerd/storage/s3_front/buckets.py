@@ -5,14 +5,14 @@ from __future__ import annotations
 from asyncio import to_thread
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 
 from sqlalchemy.engine import Connection
 
 from peerd.domain.file_errors import BucketExists, FileConditionFailed
-from peerd.domain.files import StoredFile
 from peerd.storage.auditing import REMOVE, state_of
 from peerd.storage.s3 import documents
 from peerd.storage.s3.documents import XmlChild, readable
@@ -108,13 +108,13 @@ async def list_objects(exchange: S3Exchange) -> None:
     """Send a page of the files of a bucket. The next marker is sent also without a delimiter, which clients may use."""
     listing, marker = exchange.request.listing("max-keys"), exchange.request.text("marker")
     bucket, page = await to_thread(_find_page, exchange, listing, marker)
-    content = [
+    head = [
         *listing_elements(listing, bucket, page),
         ("Marker", listing.encoded(marker)),
         ("NextMarker", listing.encoded(page.next_after)),
-        *object_elements(listing, bucket, page, owner=OWNER),
     ]
-    await exchange.send(document_response("ListBucketResult", content))
+    objects = object_elements(listing, bucket, page, owner=OWNER)
+    await exchange.send(document_response("ListBucketResult", chain(head, objects)))
 
 
 async def list_objects_v2(exchange: S3Exchange) -> None:
@@ -126,15 +126,15 @@ async def list_objects_v2(exchange: S3Exchange) -> None:
     token = request.text("continuation-token") if "continuation-token" in request.parameter_names else None
     owner = OWNER if request.text("fetch-owner") == "true" else None
     bucket, page = await to_thread(_find_page, exchange, listing, start_after if token is None else after_token(token))
-    content = [
+    head = [
         *listing_elements(listing, bucket, page),
         ("KeyCount", len(page.files) + len(page.prefixes)),
         ("ContinuationToken", token),
         ("NextContinuationToken", None if page.next_after is None else token_after(page.next_after)),
         ("StartAfter", listing.encoded(start_after or None)),
-        *object_elements(listing, bucket, page, owner=owner),
     ]
-    await exchange.send(document_response("ListBucketResult", content))
+    objects = object_elements(listing, bucket, page, owner=owner)
+    await exchange.send(document_response("ListBucketResult", chain(head, objects)))
 
 
 async def list_versions(exchange: S3Exchange) -> None:
@@ -144,15 +144,15 @@ async def list_versions(exchange: S3Exchange) -> None:
     version_marker = request.text("version-id-marker") or None
     bucket, page = await to_thread(_find_page, exchange, listing, marker)
     only = ("VersionId", NULL_VERSION), ("IsLatest", True)
-    content = [
+    head = [
         *listing_elements(listing, bucket, page),
         ("KeyMarker", listing.encoded(marker)),
         ("VersionIdMarker", version_marker),
         ("NextKeyMarker", listing.encoded(page.next_after)),
         ("NextVersionIdMarker", None if page.next_after is None else NULL_VERSION),
-        *object_elements(listing, bucket, page, "Version", only, owner=OWNER),
     ]
-    await exchange.send(document_response("ListVersionsResult", content))
+    objects = object_elements(listing, bucket, page, "Version", only, owner=OWNER)
+    await exchange.send(document_response("ListVersionsResult", chain(head, objects)))
 
 
 async def delete_objects(exchange: S3Exchange) -> None:
@@ -251,11 +251,10 @@ def object_elements(
     more: Sequence[XmlChild] = (),
     *,
     owner: Sequence[XmlChild] | None,
-) -> list[XmlChild]:
+) -> Iterator[XmlChild]:
     """The objects of a page, each an element with this name, and its common prefixes; ``more`` follows each key."""
-
-    def element(file: StoredFile) -> XmlChild:
-        return name, [
+    for file in page.files:  # one at a time: a page of nested lists would keep the garbage collector busy
+        content = [
             ("Key", listing.encoded(file.key)),
             *more,
             ("LastModified", file.created_at),
@@ -264,13 +263,13 @@ def object_elements(
             ("Owner", owner),
             ("StorageClass", storage_class_of(file.class_name, bucket)),
         ]
+        yield name, content
+    yield from prefix_elements(listing, page.prefixes)
 
-    return [*map(element, page.files), *prefix_elements(listing, page.prefixes)]
 
-
-def prefix_elements(listing: Listing, prefixes: Sequence[str]) -> list[XmlChild]:
+def prefix_elements(listing: Listing, prefixes: Sequence[str]) -> Iterator[XmlChild]:
     """The common prefixes of a page."""
-    return [("CommonPrefixes", [("Prefix", listing.encoded(prefix))]) for prefix in prefixes]
+    return (("CommonPrefixes", [("Prefix", listing.encoded(prefix))]) for prefix in prefixes)
 
 
 def token_after(after: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from asyncio import to_thread
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -69,7 +69,7 @@ class S3Response(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def document_response(
-    root: str, content: Sequence[XmlChild] = (), headers: Mapping[str, str] | None = None
+    root: str, content: Iterable[XmlChild] = (), headers: Mapping[str, str] | None = None
 ) -> S3Response:
     """A response with an XML document, and further headers."""
     return S3Response(headers={"content-type": "application/xml", **(headers or {})}, body=xml_document(root, content))
