@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
+from peerd.runtime.os_processes import STOP_SIGNALS
 from peerd.runtime.process import exit_codes
 from peerd.supervision import control_client
 from peerd.supervision.reporting import CANNOT_START
@@ -22,11 +22,6 @@ from peerd.supervision.reporting import CANNOT_START
 POLL_INTERVAL: Final = 0.1
 STOP_TIMEOUT: Final = 20.0
 """Seconds that a node which did not become ready in time has for a fast stop, before it is killed."""
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-"""Signals that stop a node; a second one stops it without grace."""
-# hard limits of containers can be a billion, and some programs iterate over all numbers up to theirs when they start
-TARGET_SOFT_LIMIT: Final = 65_536
-"""Descriptors: enough for tens of thousands of connections per web process."""
 
 
 class NodeStartError(Exception):
@@ -170,25 +165,3 @@ def exec_master(plan: Mapping[str, object]) -> NoReturn:
         # The master unblocks the signals when it can handle them; the first process of a container would lose them.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         os.execv(command[0], command)  # noqa: S606 - no shell is wanted
-
-
-def has_controlling_tty() -> bool:
-    """Whether this process was started at a terminal that still exists."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process and its children to the hard one, at most to `TARGET_SOFT_LIMIT`.
-
-    The soft limit is 1024 on most systems for the sake of programs that use select(2)
-    (https://0pointer.net/blog/file-descriptor-limits.html); a web process would refuse its 1000th connection.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = TARGET_SOFT_LIMIT if hard == resource.RLIM_INFINITY else min(hard, TARGET_SOFT_LIMIT)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # it keeps the limit that it has
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

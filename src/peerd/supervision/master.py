@@ -14,6 +14,7 @@ import contextlib
 import faulthandler
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -26,12 +27,11 @@ from typing import Any, Final
 
 from peerd.runtime.frames import DEFAULT_REPLY_TIMEOUT
 from peerd.runtime.observability import log_file
-from peerd.runtime.os_processes import become_subreaper
+from peerd.runtime.os_processes import STOP_SIGNALS, become_subreaper
 from peerd.runtime.process import exit_codes
 from peerd.supervision import exits
 from peerd.supervision.child_process import ChildProcess
 from peerd.supervision.control_server import AlreadyRunning, ControlServer, SendAnswer, UnsafeRunDirectory, node_lock
-from peerd.supervision.daemonize import STOP_SIGNALS, has_controlling_tty, raise_descriptor_limit
 from peerd.supervision.envelope import as_recipient, build_directory
 from peerd.supervision.event_loop import SelectorLoop
 from peerd.supervision.listening_sockets import ListenError, ListeningSockets, SystemdSockets
@@ -53,6 +53,9 @@ ACKNOWLEDGE_TIMEOUT_FAST: Final = 1.0
 STALLED_AFTER: Final = 3.0
 """Seconds between two rounds after which the master itself was delayed, and silence of processes does not count."""
 
+# hard limits of containers can be a billion, and some programs iterate over all numbers up to theirs when they start
+TARGET_SOFT_LIMIT: Final = 65_536
+"""Descriptors: enough for tens of thousands of connections per web process."""
 _SIGNALS: Final = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
 
 
@@ -342,3 +345,25 @@ def _run(plan: Plan, sockets: ListeningSockets, systemd: SystemdNotifier) -> int
 
 if __name__ == "__main__":
     sys.exit(main(int(sys.argv[1])))
+
+
+def has_controlling_tty() -> bool:
+    """Whether this process was started at a terminal that still exists."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of this process and its children to the hard one, at most to `TARGET_SOFT_LIMIT`.
+
+    The soft limit is 1024 on most systems for the sake of programs that use select(2)
+    (https://0pointer.net/blog/file-descriptor-limits.html); a web process would refuse its 1000th connection.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = TARGET_SOFT_LIMIT if hard == resource.RLIM_INFINITY else min(hard, TARGET_SOFT_LIMIT)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # it keeps the limit that it has
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
