@@ -343,10 +343,6 @@ def _run(plan: Plan, sockets: ListeningSockets, systemd: SystemdNotifier) -> int
     return status
 
 
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
-
-
 def has_controlling_tty() -> bool:
     """Whether this process was started at a terminal that still exists."""
     try:
@@ -367,3 +363,7 @@ def raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(OSError, ValueError):  # it keeps the limit that it has
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
