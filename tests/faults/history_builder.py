@@ -186,6 +186,10 @@ class HistoryBuilder:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    def at_once(self) -> None:
+        """Let the next step take half a millisecond instead of ten."""
+        self.now -= 0.0095
+
     def mark(self) -> None:
         """Remember the time as `marked`."""
         self.marked = self.now

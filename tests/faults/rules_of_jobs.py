@@ -127,13 +127,13 @@ def _seen(case: RunRecord) -> dict[Key, list[SeenReservation]]:
     closed = {event.connection: event.time for event in case.events if event.event == "closed"}
     pids = {row.id: row.pid for row in case.tables.processes}
     found: dict[Key, list[SeenReservation]] = defaultdict(list)
-    for event in case.events:
+    for event in reversed(case.events):
         if event.event != "reserved":
             continue
         earlier = [
             claim
-            for (job, _), claim in _of_job(case).get(event.task, ())
-            if claim.change.at <= event.time + ANSWER_SLACK
+            for key, claim in _of_job(case).get(event.task, ())
+            if claim.change.at <= event.time + (0.0 if key in found else ANSWER_SLACK)
             and pids.get(claim.process_id or 0) == server.get(event.connection)
         ]
         if earlier:
