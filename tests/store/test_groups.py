@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -163,6 +164,23 @@ def test_on_sqlite_a_forked_process_opens_connections_of_its_own(on_sqlite: Data
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     on_sqlite.run_group(insert)
     assert on_sqlite.read(count) == 3
+
+
+def test_on_sqlite_a_forked_process_closes_no_connection_that_was_returned_during_the_fork(on_sqlite: Database) -> None:
+    closed: list[object] = []
+    for engine in on_sqlite.engines.distinct():
+        for name in ("close", "close_detached"):
+            sa.event.listen(engine, name, lambda *_: closed.append(1))
+
+    def insert_while_a_fork_begins(connection: sa.Connection) -> None:
+        insert(connection)
+        on_sqlite.before_fork()
+
+    on_sqlite.run_group(insert_while_a_fork_begins)
+    closed.clear()
+    on_sqlite.reset_after_fork()
+    gc.collect()
+    assert closed == [], "SQLite's mutex may be held by a thread that the child does not have: it would wait for ever"
 
 
 SERVERS = pytest.mark.parametrize("store", ON_SERVERS, indirect=True)

@@ -50,8 +50,9 @@ WAS_IDLE: Final = "peerd_was_idle"
 
 
 _skips_check: ContextVar[bool] = ContextVar("idle connections are not checked", default=False)
-_inherited_pools: Final[list[object]] = []
-"""References to the parent's pools and connections: their collection would run the drivers' close."""
+INHERITED: Final[list[object]] = []
+"""What a forked process has of its parent's pools and connections, and must not collect: that closes them, which ends a
+session of the parent, or waits for a lock of the driver that a thread of the parent held."""
 
 
 class Engines(NamedTuple):
@@ -216,7 +217,7 @@ class OpenedConnections:
             with suppress(OSError, ValueError, AttributeError, TypeError):  # it is closed
                 os.dup2(nowhere, _descriptor_of(connection), inheritable=False)
         os.close(nowhere)
-        _inherited_pools.extend([*self._connections, *(engine.pool for engine in self._engines)])
+        INHERITED.extend([*self._connections, *(engine.pool for engine in self._engines)])
         self._connections = weakref.WeakSet()
         self._has_timer = threading.Lock()
         for engine in self._engines:

@@ -25,7 +25,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from peerd.store.connection.pools import Engines, ShrinkingPool
+from peerd.store.connection.pools import INHERITED, Engines, ShrinkingPool
 from peerd.store.statements import DriverConnection
 
 T = TypeVar("T")
@@ -268,7 +268,8 @@ class SqliteTransactions:
             self._idle.pop().close()
 
     def abandon(self) -> None:
-        """Forget the connections, in a forked process."""
+        """Forget the connections, in a forked process: one may have been returned since its parent closed them."""
+        INHERITED.append(self._idle)
         self._idle = deque()
 
 
