@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import httpx
 import pytest
 import uvicorn
 
@@ -26,6 +27,8 @@ from peerd.operate.remote.errors import (
     ServerUnreachable,
     TokenRefused,
 )
+from peerd.operate.remote.http import ServerConnection
+from peerd.storage.transfer import node_http
 from peerd.testing import eventually
 from peerd.web import create_app
 from tests.remote.conftest import Copies, ServedApp
@@ -115,22 +118,28 @@ def test_the_token_is_sent_with_each_request_and_a_wrong_one_is_refused(
     assert [one.headers.get("authorization") for one in made] == [f"Bearer {token}", f"Bearer {TOKEN}", None]
 
 
-def lose_answers(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[int], bool]) -> list[httpx.Request]:
-    """Lose the answers to some requests that the server has carried out; the requests from now on."""
-    made: list[httpx.Request] = []
-    handle = httpx.HTTPTransport.handle_request
+class MadeRequest(NamedTuple):
+    """A request that was sent: its path and query, and its headers."""
 
-    def lose(transport: httpx.HTTPTransport, request: httpx.Request) -> httpx.Response:
-        made.append(request)
+    target: str
+    headers: Mapping[str, str]
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, is_lost: Callable[[int], bool]) -> list[MadeRequest]:
+    """Lose the answers to some requests that the server has carried out; the requests from now on."""
+    made: list[MadeRequest] = []
+    exchange = node_http._exchange
+
+    def lose(connection: Any, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> HTTPResponse:
+        made.append(MadeRequest(target, headers))
         number = len(made)
-        response = handle(transport, request)
+        response = exchange(connection, method, target, body, headers)
         if is_lost(number):
             response.read()
-            response.close()
-            raise httpx.ReadError("cut off", request=request)
+            raise ConnectionResetError("cut off")
         return response
 
-    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", lose)
+    monkeypatch.setattr(node_http, "_exchange", lose)
     return made
 
 
@@ -183,37 +192,39 @@ def test_a_database_that_is_away_for_a_moment_is_asked_again(
 
 def test_a_forked_process_opens_connections_of_its_own(remote: Client) -> None:
     assert remote.tasks.find(1) is not None
-    parent = remote._mode.connection._http  # type: ignore[attr-defined]
+    server: ServerConnection = remote._mode.connection  # type: ignore[attr-defined]
+    [(parent, _)] = server._idle[server.url]
+
+    def connections() -> list[HTTPConnection]:
+        return [connection for connection, _ in server._idle[server.url]]
 
     def use_in_child() -> tuple[bool, bool, str]:
         found = remote.tasks.get(1).status
         again = asyncio.run(remote.aio.tasks.get(1)).status
-        return remote._mode.connection._http is not parent, parent.is_closed, f"{found} {again}"  # type: ignore[attr-defined]
+        return parent in connections(), parent.sock is None, f"{found} {again}"
 
-    assert run_in_fork(use_in_child) == (True, False, "done done")
+    assert run_in_fork(use_in_child) == (False, False, "done done")
     assert remote.tasks.find(1) is not None
-    assert remote._mode.connection._http is parent  # type: ignore[attr-defined]
+    assert connections() == [parent]
 
 
-WITHOUT_HTTPX = """
+WITHOUT_EXTRAS = """
 import sys
-sys.modules["httpx"] = None
+for name in ("httpx", "blake3", "fastapi", "uvicorn"):
+    sys.modules[name] = None
 from peerd import Client
 from peerd.cli.app import app
-Client(sys.argv[1]).tasks.list()
-try:
-    Client("http://127.0.0.1:1")
-except ImportError as error:
-    print(error)
-app(["tasks", "list", "--server", "http://127.0.0.1:1"])
+print(Client(sys.argv[1], token=sys.argv[2]).tasks.get(1).status)
+app(["tasks", "show", "1", "--server", sys.argv[1]])
 """
 
 
-def test_without_httpx_a_server_is_refused_with_the_remedy_and_a_database_works(copies: Copies) -> None:
-    made = [sys.executable, "-c", WITHOUT_HTTPX, copies.url()]
-    ended = subprocess.run(made, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (1, "this needs httpx: pip install 'peerd[remote]'\n"), ended.stderr
-    assert "pip install 'peerd[remote]'" in ended.stderr
+def test_a_client_of_a_server_needs_no_extra(served_app: ServedApp, remote: Client, token: str) -> None:
+    assert remote.tasks.find(1) is not None, "it is served"
+    made = [sys.executable, "-c", WITHOUT_EXTRAS, served_app.address, token]
+    ended = subprocess.run(made, capture_output=True, text=True, check=False, env={**os.environ, "PEERD_TOKEN": token})
+    assert (ended.returncode, ended.stdout.partition("\n")[0]) == (0, "done"), ended.stderr
+    assert "quick" in ended.stdout or "video" in ended.stdout
 
 
 def test_a_unix_socket_serves_as_well(copies: Copies, tmp_path: Path, token: str) -> None:

@@ -116,7 +116,7 @@ def test_a_bulk_action_is_left_to_the_managers_of_the_server(
     made = lose_answers(monkeypatch, lambda _: False)
 
     def paths() -> list[str]:
-        return [one.url.path.rpartition("/")[2] for one in made]
+        return [one.target.rpartition("/")[2] for one in made]
 
     def carry_out_later() -> None:
         eventually(lambda: paths().count("bulk.get") > 1)

@@ -112,6 +112,7 @@ def version_of(cluster: StorageCluster, upload_id: str) -> int | None:
 def test_a_server_that_stays_away_ends_the_put_and_the_next_one_goes_on(
     address: str, secret: str, film: Path, program: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("peerd.storage.transfer.node_http.MAX_IDLE", 0)  # none is left from before the server is away
     with breaking_server(address, secret, after=0, broken=0) as (broken, remote):
 
         def progress(done: int, _: int | None) -> None:

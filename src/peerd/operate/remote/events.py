@@ -7,15 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import ExitStack
 from http import HTTPStatus
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 
 from peerd.operate.remote.errors import ServerUnreachable, UnexpectedAnswer
-from peerd.operate.remote.http import CONNECT_WITHIN, PAUSES, Answer, ServerConnection
-
-if TYPE_CHECKING:
-    import httpx
+from peerd.operate.remote.http import PAUSES, Answer, ServerConnection
 
 MAX_EVENT: Final = 1024 * 1024
 """Bytes of an event."""
@@ -158,22 +156,20 @@ class EventReader:
         return None
 
     def _enter(self) -> Iterator[bytes]:
-        import httpx  # noqa: PLC0415 - loaded by the connection already
-
+        connection = self._connection
         headers = {} if self._parser.last_id is None else {"last-event-id": self._parser.last_id}
-        timeout = httpx.Timeout(SILENCE, connect=CONNECT_WITHIN)
-        response: httpx.Response = self._open.enter_context(
-            self._connection.stream("GET", "/events", params=self._query, headers=headers, timeout=timeout)
+        target = f"{connection.prefix}/events?{urlencode(self._query, doseq=True)}"
+        response = self._open.enter_context(
+            connection.request("GET", connection.url, target, headers=headers, timeout=SILENCE)
         )
-        self._connection.refuse_redirect(response)
-        content_type = response.headers.get("content-type", "").partition(";")[0]
-        if response.status_code != HTTPStatus.OK:
-            body = self._connection.read(response, self._connection.address.timeout, time.monotonic())
-            raise self._error_of(Answer(response.status_code, content_type, response.headers, body))
+        connection.refuse_redirect(response)
+        if response.status != HTTPStatus.OK:
+            raise self._error_of(connection.read(response, connection.address.timeout, time.monotonic()))
+        content_type = response.getheader("content-type", "").partition(";")[0]
         if content_type != "text/event-stream":
             raise UnexpectedAnswer(self._connection.address.shown, f"it is {content_type[:80]!r}, no stream of events")
         self._parser.restart()
-        return response.iter_raw()
+        return connection.parts(response, SILENCE)
 
     def _leave_if_closed(self) -> None:
         if self._closed:

@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
 from http.client import HTTPResponse
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.file_errors import NoNodeTakes, UploadBroken, UploadGone
 from peerd.domain.files import StoredFile, check_key
 from peerd.operate.files import FileOperations
 from peerd.operate.operations import BlockingMode
-from peerd.operate.remote.address import ServerAddress
-from peerd.operate.remote.errors import ServerNotReady, ServerRefused, ServerUnreachable, UnexpectedAnswer
+from peerd.operate.remote.errors import ServerNotReady, ServerRefused, UnexpectedAnswer
 from peerd.operate.remote.http import MAX_PROBLEM, Answer
 from peerd.storage.client import ContentTransfer
 from peerd.storage.file_headers import PutTarget
 from peerd.storage.transfer.errors import SourceFailed
-from peerd.storage.transfer.node_http import NodeHttp, read_body
+from peerd.storage.transfer.node_http import read_body
 from peerd.storage.upload_protocol import UploadState, begin_headers, begin_path, path_of
 from peerd.storage.upstream import Upstream
 
@@ -66,16 +64,15 @@ class Server(Upstream):
     """
 
     def __init__(self, mode: ServerMode) -> None:
-        address = mode.address
-        self.url = f"unix:{address.socket}" if address.socket is not None else _origin_of(address.url)
-        self.prefix = urlsplit(address.base_url).path
-        self.http = ServerHttp(address, self.url)
-        self._shown = address.shown
+        self.http = mode.connection
+        self.url = mode.connection.url
+        self.prefix = mode.connection.prefix
+        self._shown = mode.address.shown
         self._mode = mode
         self._files: FileOperations[BlockingMode] = FileOperations(mode)
 
     def close(self) -> None:
-        self.http.close()
+        """The connections are those of the client."""
 
     def find(self, bucket: str, key: str) -> StoredFile:
         return self._files.stat(f"{bucket}/{key}").file
@@ -127,9 +124,7 @@ class Server(Upstream):
         return self.url
 
     def error_of(self, url: str, response: HTTPResponse, path: str, upload_id: str | None = None) -> Exception:
-        content_type = (response.headers.get("content-type") or "").partition(";")[0].strip().lower()
-        answer = Answer(response.status, content_type, dict(response.headers.items()), read_body(response, MAX_PROBLEM))
-        error = self._mode.error_of(answer)
+        error = self._mode.error_of(Answer.of(response, read_body(response, MAX_PROBLEM)))
         if isinstance(error, ServerRefused) and error.code == NODE_FAILED:
             return SourceFailed(self._shown, error.detail)
         if response.status not in RETRIED or isinstance(error, NoNodeTakes | DatabaseUnavailable):
@@ -143,50 +138,6 @@ class Server(Upstream):
         return _again(lambda: self.ask(method, self.url, path, kind, about=target.path, **request))
 
 
-class ServerHttp(NodeHttp):
-    """Requests about contents to a server, with its token. `ServerUnreachable` is raised where there is no answer."""
-
-    def __init__(self, address: ServerAddress, url: str) -> None:
-        tls = address.tls() if url.startswith("https:") else None
-        super().__init__(_TokenHeaders(address), tls, expects=False)
-        self._shown = address.shown
-
-    @contextmanager
-    def request(
-        self, method: str, url: str, target: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> Iterator[HTTPResponse]:
-        """Send a request; the response is read within ``with``."""
-        with self._reached(), super().request(method, url, target, body=body, headers=headers) as response:
-            yield response
-
-    @contextmanager
-    def upload(
-        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
-    ) -> Iterator[HTTPResponse]:
-        """Put a body that is not in memory; the response is read within ``with``."""
-        with self._reached(), super().upload(url, target, blocks, headers) as response:
-            yield response
-
-    @contextmanager
-    def _reached(self) -> Iterator[None]:
-        try:
-            yield
-        except SourceFailed as error:
-            raise ServerUnreachable(self._shown, error.problem) from error
-
-
-class _TokenHeaders:
-    """The headers of each request, with the token."""
-
-    def __init__(self, address: ServerAddress) -> None:
-        self._headers = address.headers()
-
-    def headers(
-        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> dict[str, str]:
-        return self._headers
-
-
 def _again(ask: Callable[[], T], pauses: Sequence[float] | None = None) -> T:
     """What a request answers that is harmless to repeat, after pauses. Raises DatabaseUnavailable in the end."""
     for pause in PAUSES if pauses is None else pauses:
@@ -195,13 +146,3 @@ def _again(ask: Callable[[], T], pauses: Sequence[float] | None = None) -> T:
         except DatabaseUnavailable:
             time.sleep(pause)
     return ask()
-
-
-def _origin_of(url: str) -> str:
-    """Scheme, host and port of a URL.
-
-    >>> _origin_of("https://jobs.example:8443/sub/")
-    'https://jobs.example:8443'
-    """
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}"

@@ -4,54 +4,70 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
+from http.client import HTTPResponse, IncompleteRead
 from threading import Lock
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
-from peerd.domain.errors import PackageMissing
 from peerd.operate.remote.address import ServerAddress
-from peerd.operate.remote.errors import InvalidServer, ServerUnreachable, UnexpectedAnswer
+from peerd.operate.remote.errors import ServerUnreachable, UnexpectedAnswer
 from peerd.runtime.concurrency import register_fork_hooks
-
-try:
-    import httpx
-except ImportError:
-    raise PackageMissing("httpx", "remote") from None
+from peerd.storage.transfer.errors import SourceFailed
+from peerd.storage.transfer.node_http import NETWORK_ERRORS, NodeHttp, failure_of
 
 MAX_ANSWER: Final = 512 * 1024 * 1024
 """Bytes. A task's body has 64 MiB at the most, and a list of tasks may have many of them."""
 MAX_PROBLEM: Final = 64 * 1024
 """Bytes of an answer that is an error."""
+BLOCK: Final = 64 * 1024
+"""Bytes of an answer that are read at once."""
 CONNECT_WITHIN: Final = 10.0
 PAUSES: Final = (0.2, 1.0)
 """Seconds before the second and the third try."""
 MAX_PAUSE: Final = 5.0
 """Seconds that a server may ask for between two tries."""
-KEEP_ALIVE: Final = 4.0
-"""Seconds that an idle connection is kept: less than a server of peerd keeps it."""
-CONNECTIONS: Final = 100
 
 
 class Answer(NamedTuple):
-    """The answer to a request."""
+    """The answer to a request; the names of its headers are in lower case."""
 
     status: int
     content_type: str
     headers: Mapping[str, str]
     body: bytes
 
+    @classmethod
+    def of(cls, response: HTTPResponse, body: bytes) -> Answer:
+        """The answer of a response, whose body was read."""
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        return cls(response.status, content_type, headers, body)
 
-class ServerConnection:
-    """The connections of a process to a server. Thread-safe; a forked process opens its own."""
+
+class ServerConnection(NodeHttp):
+    """The connections of a process to a server. Thread-safe; a forked process opens its own.
+
+    Where there is no answer, `ServerUnreachable` is raised.
+
+    Attributes:
+        url: scheme, host and port, or the path of a socket.
+        prefix: the path of the API.
+    """
+
+    connect_timeout = CONNECT_WITHIN
+    expects = False
+    resends = False
 
     def __init__(self, address: ServerAddress) -> None:
+        super().__init__(_TokenHeaders(address), address.tls())
         self.address = address
-        self._tls = address.tls()
-        self._of_parents: list[httpx.Client] = []
-        self._http: httpx.Client | None = None
-        self.reset_after_fork()
+        self.url = f"unix:{address.socket}" if address.socket is not None else _origin_of(address.url)
+        self.prefix = urlsplit(address.base_url).path
+        self._of_parents: list[Any] = []
         register_fork_hooks(self)
 
     def post(self, path: str, body: bytes, *, repeatable: bool, waits: float = 0.0) -> Answer:
@@ -73,7 +89,8 @@ class ServerConnection:
             try:
                 answer = self._post(path, body, waits)
             except ServerUnreachable as error:
-                if not (repeatable or isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)):
+                was_reached = not isinstance(error.__cause__, SourceFailed) or error.__cause__.was_reached
+                if was_reached and not repeatable:
                     raise
                 time.sleep(pause)
             else:
@@ -84,89 +101,111 @@ class ServerConnection:
 
     def _post(self, path: str, body: bytes, waits: float) -> Answer:
         seconds, began = self.address.timeout + waits, time.monotonic()
-        headers = {"content-type": "application/json"}
-        timeout = httpx.Timeout(self.address.timeout, connect=CONNECT_WITHIN, read=seconds)
-        with self.stream("POST", path, headers=headers, content=body, timeout=timeout) as response:
+        target, headers = f"{self.prefix}{path}", {"content-type": "application/json"}
+        with self.request("POST", self.url, target, body=body, headers=headers, timeout=seconds) as response:
             self.refuse_redirect(response)
-            return Answer(
-                response.status_code,
-                response.headers.get("content-type", "").partition(";")[0].strip().lower(),
-                response.headers,
-                self.read(response, seconds, began),
-            )
+            return self.read(response, seconds, began)
 
     @contextmanager
-    def stream(self, method: str, path: str, *, timeout: httpx.Timeout, **request: Any) -> Iterator[httpx.Response]:
-        """A request whose answer is read bit by bit; raises ServerUnreachable for whatever fails meanwhile."""
-        url = f"{self.address.base_url}{path}"
-        try:
-            with self._client().stream(method, url, timeout=timeout, **request) as response:
-                yield response
-        except httpx.TimeoutException as error:
-            seconds = timeout.connect if isinstance(error, httpx.ConnectTimeout) else timeout.read
-            raise ServerUnreachable(self.address.shown, f"no answer within {seconds:g} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-            raise ServerUnreachable(self.address.shown, str(error) or type(error).__name__) from error
+    def request(
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[HTTPResponse]:
+        """Send a request; the response is read within ``with``."""
+        with (
+            self._answered_within(timeout),
+            super().request(method, url, target, body=body, headers=headers, timeout=timeout) as response,
+        ):
+            yield response
 
-    def read(self, response: httpx.Response, seconds: float, began: float) -> bytes:
-        """The body of an answer, which is whole so many seconds after ``began``."""
+    @contextmanager
+    def upload(
+        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
+    ) -> Iterator[HTTPResponse]:
+        """Put a body that is not in memory; the response is read within ``with``."""
+        with self._answered_within(None), super().upload(url, target, blocks, headers) as response:
+            yield response
+
+    def read(self, response: HTTPResponse, seconds: float, began: float) -> Answer:
+        """The answer of a response, which is whole so many seconds after ``began``."""
         server = self.address.shown
-        if response.headers.get("content-encoding", "identity") != "identity":
+        if response.getheader("content-encoding", "identity") != "identity":
             raise UnexpectedAnswer(server, "it is compressed")
-        most = MAX_PROBLEM if response.is_error else MAX_ANSWER
+        most = MAX_PROBLEM if response.status >= HTTPStatus.BAD_REQUEST else MAX_ANSWER
         parts, size = [], 0
-        for part in response.iter_raw():
+        for part in self.parts(response, seconds):
             parts.append(part)
             size += len(part)
             if size > most:
                 raise UnexpectedAnswer(server, f"it has more than {most} bytes")
             if time.monotonic() > began + seconds:
                 raise ServerUnreachable(server, f"no whole answer within {seconds:g} s")
-        return b"".join(parts)
+        return Answer.of(response, b"".join(parts))
 
-    def refuse_redirect(self, response: httpx.Response) -> None:
+    def parts(self, response: HTTPResponse, seconds: float) -> Iterator[bytes]:
+        """The bytes of a response, as they come: some of them in so many seconds. Raises ServerUnreachable."""
+        try:
+            while part := response.read1(BLOCK):
+                yield part
+            if response.length:
+                raise IncompleteRead(b"", response.length)
+            response.read()  # so that the connection can be used again
+        except TimeoutError as error:
+            raise ServerUnreachable(self.address.shown, f"no answer within {seconds:g} s") from error
+        except NETWORK_ERRORS as error:
+            raise ServerUnreachable(self.address.shown, failure_of(error)) from error
+
+    def refuse_redirect(self, response: HTTPResponse) -> None:
         """Raise UnexpectedAnswer for an answer that leads elsewhere: the token is for this server only."""
-        if response.is_redirect or response.is_informational:
-            target = response.headers.get("location", "nowhere")[:200]
+        if response.status < HTTPStatus.OK or HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
+            target = response.getheader("location", "nowhere")[:200]
             raise UnexpectedAnswer(self.address.shown, f"it leads to {target!r}, which is not followed")
-
-    def close(self) -> None:
-        """Close all connections."""
-        with self._lock:
-            http, self._http = self._http, None
-        if http is not None:
-            http.close()
 
     def before_fork(self) -> None:
         """Called in a process that forks: it keeps its connections."""
 
     def reset_after_fork(self) -> None:
         """Leave the connections of the parent alone, which are kept because their end would close them."""
-        self._lock = Lock()
-        if self._http is not None:
-            self._of_parents.append(self._http)
-            self._http = None
+        self._of_parents.append(self._idle)
+        self._idle, self._lock = defaultdict(list), Lock()
 
-    def _client(self) -> httpx.Client:
-        with self._lock:
-            if self._http is None:
-                self._http = self._open()
-            return self._http
-
-    def _open(self) -> httpx.Client:
-        limits = httpx.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE)
-        transport = httpx.HTTPTransport(
-            verify=self._tls, limits=limits, uds=self.address.socket, trust_env=False
-        )  # no proxy of the environment gets the token
+    @contextmanager
+    def _answered_within(self, seconds: float | None) -> Iterator[None]:
         try:
-            return httpx.Client(
-                transport=transport,
-                headers=self.address.headers(),
-                follow_redirects=False,
-                trust_env=False,
-            )
-        except (httpx.InvalidURL, UnicodeError) as error:
-            raise InvalidServer(self.address.shown, str(error)) from None
+            yield
+        except SourceFailed as error:
+            within = seconds if error.was_reached else self.connect_timeout
+            is_late = isinstance(error.__cause__, TimeoutError) and within is not None
+            reason = f"no answer within {within:g} s" if is_late else error.problem
+            raise ServerUnreachable(self.address.shown, reason) from error
+
+
+class _TokenHeaders:
+    """The headers of each request, with the token."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._headers = address.headers()
+
+    def headers(
+        self, method: str, url: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> dict[str, str]:
+        return self._headers
+
+
+def _origin_of(url: str) -> str:
+    """Scheme, host and port of a URL.
+
+    >>> _origin_of("https://jobs.example:8443/sub/")
+    'https://jobs.example:8443'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _retry_after(answer: Answer, pause: float) -> float:

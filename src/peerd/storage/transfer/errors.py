@@ -10,11 +10,14 @@ from peerd.domain.errors import PeerdError
 
 
 class SourceFailed(PeerdError):
-    """A source did not give a content, or not all of it; another one may."""
+    """A source did not give a content, or not all of it; another one may. `was_reached`: whether it may have got the
+    request.
+    """
 
-    def __init__(self, url: str, problem: str) -> None:
+    def __init__(self, url: str, problem: str, *, was_reached: bool = True) -> None:
         self.url = url
         self.problem = problem
+        self.was_reached = was_reached
         super().__init__(f"{url}: {problem}")
 
 

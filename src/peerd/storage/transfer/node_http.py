@@ -1,4 +1,4 @@
-"""Requests to the servers of other nodes, over connections that stay open.
+"""Requests to the servers of nodes, and to the server of a client, over connections that stay open.
 
 The standard library's client, because it reads bodies into memory that is reused. Redirects are not followed, proxies
 of the environment are not used, and addresses come from the catalogue.
@@ -10,9 +10,10 @@ import http.client
 import select
 import socket
 import ssl
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import chain
 from threading import Lock
 from typing import Final, Protocol
@@ -27,8 +28,10 @@ READ_TIMEOUT: Final = 30.0
 """Seconds in which at least some bytes arrive."""
 PUT_TIMEOUT: Final = 600.0
 """Seconds for the response to a put after its last byte: the content is made durable, perhaps on several nodes."""
-MAX_IDLE: Final = 8
+MAX_IDLE: Final = 32
 """Connections to one node that are kept."""
+KEPT_FOR: Final = 4.0
+"""Seconds that an idle connection is kept: less than a server of peerd keeps it."""
 NETWORK_ERRORS: Final = (OSError, http.client.HTTPException)
 
 
@@ -47,19 +50,30 @@ class NodeHttp:
     Args:
         signer: signs each request.
         tls: how servers of https addresses are verified; None: by the certificates that the system trusts.
-        expects: whether the body of a put is sent only when the receiver asks for it, which proxies may not pass on.
     """
 
-    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None, *, expects: bool = True) -> None:
-        self._expects = expects
+    connect_timeout = CONNECT_TIMEOUT
+    expects = True
+    """Whether the body of a put is sent only when the receiver asks for it, which proxies may not pass on."""
+    resends = True
+    """Whether a request is sent again whose connection ends without a response: to nodes, all may arrive twice."""
+
+    def __init__(self, signer: RequestSigner, tls: ssl.SSLContext | None = None) -> None:
         self._signer = signer
         self._tls = tls
-        self._idle: dict[str, list[http.client.HTTPConnection]] = defaultdict(list)
+        self._idle: dict[str, list[tuple[http.client.HTTPConnection, float]]] = defaultdict(list)
         self._lock = Lock()
 
     @contextmanager
     def request(
-        self, method: str, url: str, target: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        url: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request; the response is read within ``with``. An idle connection that has ended is replaced once.
 
@@ -69,6 +83,7 @@ class NodeHttp:
             target: path and query.
             body: all of it.
             headers: beside the signature.
+            timeout: seconds in which at least some bytes arrive; None: `READ_TIMEOUT`.
 
         Raises:
             SourceFailed: the node cannot be reached, or the connection ended.
@@ -77,20 +92,23 @@ class NodeHttp:
         given = headers or {}
         try:
             try:
+                connection.sock.settimeout(timeout or READ_TIMEOUT)
                 sent = {**given, **self._signer.headers(method, url, target, given, body)}
                 response = _exchange(connection, method, target, body, sent)
             except NETWORK_ERRORS:
-                if is_new:
+                if is_new or not self.resends:
                     raise
                 connection.close()
                 connection = self._open(url)
+                connection.sock.settimeout(timeout or READ_TIMEOUT)
                 sent = {**given, **self._signer.headers(method, url, target, given, body)}  # the first may have arrived
                 response = _exchange(connection, method, target, body, sent)
-            yield response
-            is_reusable = response.isclosed() and not response.will_close
+            with closing(response):
+                yield response
+                is_reusable = response.isclosed() and not response.will_close
         except NETWORK_ERRORS as error:
             connection.close()
-            raise SourceFailed(url, _describe(error)) from error
+            raise SourceFailed(url, failure_of(error)) from error
         except BaseException:
             connection.close()
             raise
@@ -114,28 +132,27 @@ class NodeHttp:
         Raises:
             SourceFailed: the node cannot be reached, or the connection ended without a whole response.
         """
-        connection = self._open(url)
-        sent = {**headers, "connection": "close", **self._signer.headers("PUT", url, target, headers)}
-        is_chunked = "content-length" not in sent
-        if self._expects:
-            sent["expect"] = "100-continue"
+        is_chunked = "content-length" not in headers
+        more = {"connection": "close"}
+        if is_chunked:
+            more["transfer-encoding"] = "chunked"
+        if self.expects:
+            more["expect"] = "100-continue"
+        connection = self.begin("PUT", url, target, [*headers.items(), *more.items()])
         try:
-            with _network_of(url):
-                connection.putrequest("PUT", target, skip_accept_encoding=True)
-                for name, value in {**sent, **({"transfer-encoding": "chunked"} if is_chunked else {})}.items():
-                    connection.putheader(name, value)
-                connection.endheaders()
-                if self._expects:
+            if self.expects:
+                with _network_of(url):
                     _wait_for_answer(connection.sock)
             _send_body(url, connection, blocks, is_chunked=is_chunked)
             with _network_of(url):
                 connection.sock.settimeout(PUT_TIMEOUT)
-                yield connection.getresponse()
+                with closing(connection.getresponse()) as response:
+                    yield response
         finally:
             connection.close()
 
     def begin(
-        self, method: str, url: str, target: str, headers: Iterable[tuple[str, str]]
+        self, method: str, url: str, target: str, headers: Sequence[tuple[str, str]]
     ) -> http.client.HTTPConnection:
         """Send the head of a request over a connection of its own; the caller sends the body, and closes it.
 
@@ -143,35 +160,41 @@ class NodeHttp:
             method: such as PUT.
             url: of the node: scheme, host and port.
             target: path and query.
-            headers: all of them beside the signature, the host too, and the length of a body.
+            headers: all of them beside the signature, with names in lower case; the host may be one of them.
 
         Raises:
             SourceFailed: the node cannot be reached.
         """
-        connection = self._open(url)
+        connection, given = self._open(url), dict(headers)
         try:
-            connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
-            given = list(headers)
-            for name, value in (*given, *self._signer.headers(method, url, target, dict(given)).items()):
-                connection.putheader(name, value.encode("latin-1"))
-            connection.endheaders()
-        except NETWORK_ERRORS as error:
+            with _network_of(url):
+                connection.putrequest(method, target, skip_host="host" in given, skip_accept_encoding=True)
+                for name, value in (*headers, *self._signer.headers(method, url, target, given).items()):
+                    connection.putheader(name, value.encode("latin-1"))
+                connection.endheaders()
+        except BaseException:
             connection.close()
-            raise SourceFailed(url, _describe(error)) from error
+            raise
         return connection
 
     def close(self) -> None:
         """Close the idle connections."""
         with self._lock:
             for connections in self._idle.values():
-                for connection in connections:
+                for connection, _ in connections:
                     connection.close()
             self._idle.clear()
 
     def _take(self, url: str) -> tuple[http.client.HTTPConnection, bool]:
-        with self._lock:
-            if self._idle[url]:
-                return self._idle[url].pop(), False
+        """A connection, and whether it is new. An idle one that is old, or has ended, is closed."""
+        while True:
+            with self._lock:
+                if not self._idle[url]:
+                    break
+                connection, since = self._idle[url].pop()
+            if time.monotonic() - since < KEPT_FOR and not _is_readable(connection.sock, 0.0):
+                return connection, False
+            connection.close()
         return self._open(url), True
 
     def _tls_context(self) -> ssl.SSLContext:
@@ -184,50 +207,43 @@ class NodeHttp:
     def _return(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
         with self._lock:
             if is_reusable and len(self._idle[url]) < MAX_IDLE:
-                self._idle[url].append(connection)
+                self._idle[url].append((connection, time.monotonic()))
                 return
         connection.close()
 
     def _open(self, url: str) -> http.client.HTTPConnection:
-        parts = urlsplit(url)
+        """A new connection. Raises SourceFailed."""
+        parts, within = urlsplit(url), self.connect_timeout
+        connection: http.client.HTTPConnection
         if parts.scheme == "unix":
-            return _UnixConnection(parts.path)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise SourceFailed(url, "this is no address of a node")
-        if parts.scheme == "https":
-            return _NodeTlsConnection(
-                parts.hostname,
-                parts.port or 443,
-                timeout=CONNECT_TIMEOUT,
-                context=self._tls_context(),
-            )
-        return _NodeConnection(parts.hostname, parts.port or 80, timeout=CONNECT_TIMEOUT)
-
-
-class _NodeConnection(http.client.HTTPConnection):
-    def connect(self) -> None:
-        super().connect()
-        _tune(self.sock)
-
-
-class _NodeTlsConnection(http.client.HTTPSConnection):
-    def connect(self) -> None:
-        super().connect()
-        _tune(self.sock)
+            connection = _UnixConnection(parts.path, within)
+        elif parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise SourceFailed(url, "this is no address of a node", was_reached=False)
+        elif parts.scheme == "https":
+            context = self._tls_context()
+            connection = http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=within, context=context)
+        else:
+            connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=within)
+        try:
+            connection.connect()
+        except NETWORK_ERRORS as error:
+            connection.close()
+            raise SourceFailed(url, failure_of(error), was_reached=False) from error
+        connection.sock.settimeout(READ_TIMEOUT)
+        return connection
 
 
 class _UnixConnection(http.client.HTTPConnection):
     """A connection to the unix socket of a server of this machine."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=CONNECT_TIMEOUT)
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(CONNECT_TIMEOUT)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-        self.sock.settimeout(READ_TIMEOUT)
 
 
 def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
@@ -246,17 +262,17 @@ def read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     return data
 
 
-def _tune(connected: socket.socket) -> None:
-    connected.settimeout(READ_TIMEOUT)
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
 def _wait_for_answer(connected: socket.socket) -> None:
     """Wait until a node asks for the body of a put, or refuses it. What it says is read by `getresponse`."""
+    if not _is_readable(connected, BODY_TIMEOUT):
+        raise TimeoutError
+
+
+def _is_readable(connected: socket.socket, within: float) -> bool:
+    """Whether bytes arrive, or the connection ends, within so many seconds."""
     readable = select.poll()
     readable.register(connected, select.POLLIN)
-    if not readable.poll(BODY_TIMEOUT * 1000):
-        raise TimeoutError
+    return bool(readable.poll(within * 1000))
 
 
 def _exchange(
@@ -276,7 +292,7 @@ def _send_body(url: str, connection: http.client.HTTPConnection, blocks: Iterabl
         except (BrokenPipeError, ConnectionResetError):
             return
         except NETWORK_ERRORS as error:
-            raise SourceFailed(url, _describe(error)) from error
+            raise SourceFailed(url, failure_of(error)) from error
 
 
 @contextmanager
@@ -284,10 +300,11 @@ def _network_of(url: str) -> Iterator[None]:
     try:
         yield
     except NETWORK_ERRORS as error:
-        raise SourceFailed(url, _describe(error)) from error
+        raise SourceFailed(url, failure_of(error)) from error
 
 
-def _describe(error: BaseException) -> str:
+def failure_of(error: BaseException) -> str:
+    """What has failed, for people."""
     if isinstance(error, TimeoutError):
         return "it does not answer"
     if isinstance(error, http.client.IncompleteRead):
