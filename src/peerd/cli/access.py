@@ -13,7 +13,7 @@ from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import UsageError
-from peerd.cli.output import format_age, right, wide
+from peerd.cli.output import Fields, format_age, right, wide
 from peerd.domain.access import FileAccessKey, FileRights, Right, Role
 from peerd.operate import passwords
 from peerd.store.tokens import ApiToken
@@ -33,12 +33,6 @@ ExpiresOption = Annotated[
     str | None, Option("--expires", metavar="DURATION", help="For how long it is valid, e.g. 90d; default: ever.")
 ]
 RIGHTS: Final = f"{', '.join(Right)}. Repeatable."
-USER_COLUMNS: Final = ("user", "role", "state", right("last login"))
-TOKEN_COLUMNS: Final = (
-    *(right("id"), "token", "begins with", "state", right("last used"), "rights", "files"),
-    wide("queues"),
-)
-KEY_COLUMNS: Final = ("access key", "name", "state", right("last used"), "rights", wide("files"))
 
 # ---------------------------------------------------------------- users
 
@@ -48,7 +42,13 @@ def list_users(context: CommandContext) -> None:
     """List all users."""
     found = context.client.users.list()
     empty = "there are no users: peerd users add NAME --role admin makes the first one"
-    context.print_table(found, USER_COLUMNS, (_user_row(user, context.now) for user in found), empty)
+    fields: Fields[User] = (
+        ("user", lambda user: user.name),
+        ("role", lambda user: user.role),
+        ("state", _user_state),
+        (right("last login"), lambda user: format_age(user.logged_in_at, context.now)),
+    )
+    context.print_table(found, fields, found, empty)
 
 
 @command(users, "add")
@@ -114,11 +114,10 @@ def _print_role(context: CommandContext, user: User) -> None:
     context.print_result(user, f"{user.name} is {'a' if user.role is Role.VIEWER else 'an'} {user.role}")
 
 
-def _user_row(user: User, now: datetime) -> list[Text | str]:
-    state = Text("enabled" if user.has_password else "by proxy", "green")
+def _user_state(user: User) -> Text:
     if user.disabled:
-        state = Text("disabled", "yellow")
-    return [user.name, user.role, state, format_age(user.logged_in_at, now)]
+        return Text("disabled", "yellow")
+    return Text("enabled" if user.has_password else "by proxy", "green")
 
 
 # ---------------------------------------------------------------- tokens
@@ -128,8 +127,17 @@ def _user_row(user: User, now: datetime) -> list[Text | str]:
 def list_tokens(context: CommandContext) -> None:
     """List all tokens, without their secrets."""
     found = context.client.tokens.list()
-    rows = (_token_row(token, context.now) for token in found)
-    context.print_table([_token_json(token) for token in found], TOKEN_COLUMNS, rows, "there are no tokens")
+    fields: Fields[ApiToken] = (
+        (right("id"), lambda token: str(token.id)),
+        ("token", lambda token: token.name),
+        ("begins with", lambda token: f"peerd_{token.prefix}"),
+        ("state", lambda token: _validity(token, context.now)),
+        (right("last used"), lambda token: format_age(token.last_used_at, context.now)),
+        ("rights", lambda token: ", ".join(sorted(token.rights))),
+        ("files", _describe_files),
+        (wide("queues"), lambda token: "all" if token.queues is None else ", ".join(sorted(token.queues))),
+    )
+    context.print_table([_token_json(token) for token in found], fields, found, "there are no tokens")
 
 
 @command(tokens, "create")
@@ -170,23 +178,18 @@ def _token_json(token: ApiToken) -> dict[str, object]:
     return plain | {"rights": sorted(token.rights), "queues": queues}
 
 
-def _token_row(token: ApiToken, now: datetime) -> list[Text | str]:
-    queues = "all" if token.queues is None else ", ".join(sorted(token.queues))
-    files = "all" if token.file_scopes is None else ", ".join(token.file_scopes)
+def _describe_files(token: ApiToken) -> str:
     if not token.rights & {Right.READ_FILES, Right.WRITE_FILES}:
-        files = "none"
-    used = format_age(token.last_used_at, now)
-    state = _validity(token.revoked_at, token.expires_at, now)
-    rights = ", ".join(sorted(token.rights))
-    return [str(token.id), token.name, f"peerd_{token.prefix}", state, used, rights, files, queues]
+        return "none"
+    return "all" if token.file_scopes is None else ", ".join(token.file_scopes)
 
 
-def _validity(revoked_at: datetime | None, expires_at: datetime | None, now: datetime) -> Text:
-    if revoked_at is not None:
+def _validity(secret: ApiToken | FileAccessKey, now: datetime) -> Text:
+    if secret.revoked_at is not None:
         return Text("revoked", "bright_black")
-    if expires_at is not None and expires_at <= now:
+    if secret.expires_at is not None and secret.expires_at <= now:
         return Text("expired", "bright_black")
-    return Text("valid" if expires_at is None else f"valid, ends {format_age(expires_at, now)}", "green")
+    return Text("valid" if secret.expires_at is None else f"valid, ends {format_age(secret.expires_at, now)}", "green")
 
 
 # ---------------------------------------------------------------- access keys
@@ -196,8 +199,15 @@ def _validity(revoked_at: datetime | None, expires_at: datetime | None, now: dat
 def list_keys(context: CommandContext) -> None:
     """List all access keys, without their secrets."""
     found = context.client.files.keys.list()
-    rows = (_key_row(key, context.now) for key in found)
-    context.print_table(msgspec.to_builtins(found), KEY_COLUMNS, rows, "there are no access keys")
+    fields: Fields[FileAccessKey] = (
+        ("access key", lambda key: key.id),
+        ("name", lambda key: key.name),
+        ("state", lambda key: _validity(key, context.now)),
+        (right("last used"), lambda key: format_age(key.last_used_at, context.now)),
+        ("rights", lambda key: key.rights.value),
+        (wide("files"), lambda key: "all" if key.scopes is None else ", ".join(key.scopes)),
+    )
+    context.print_table(msgspec.to_builtins(found), fields, found, "there are no access keys")
 
 
 @command(keys, "create")
@@ -229,9 +239,3 @@ def revoke_keys(
 ) -> None:
     """Revoke access keys at once, also in presigned URLs."""
     context.act_on_each(ids, context.client.files.keys.revoke, "revoked", "is revoked")
-
-
-def _key_row(key: FileAccessKey, now: datetime) -> list[Text | str]:
-    files = "all" if key.scopes is None else ", ".join(key.scopes)
-    state = _validity(key.revoked_at, key.expires_at, now)
-    return [key.id, key.name, state, format_age(key.last_used_at, now), key.rights.value, files]

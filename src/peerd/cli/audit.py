@@ -12,16 +12,12 @@ from peerd.cli.arguments import AfterOption, LimitOption
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
 from peerd.cli.following import PAGE, read_pages
-from peerd.cli.output import Column, right, sanitize, wide
+from peerd.cli.output import Column, Fields, right, sanitize, wide
 from peerd.operate.client import Client
 from peerd.store.audit import REFUSED, AuditEntry, AuditTail
 
 app = new_app()
 
-COLUMNS: Final = (
-    *(right("id"), "at (UTC)", Column("by", max_width=32), "way", "operation", Column("on", max_width=32)),
-    wide("change"),
-)
 OVERLAP: Final = PAGE // 5
 """Ids that are read again: an entry whose transaction ends later has a smaller id than one that was read before it."""
 
@@ -55,7 +51,7 @@ def audit(
             _print_line(context, entry)
         return
     page = context.client.audit.page(**wanted, since=since, after=after, limit=limit)
-    context.print_table(page, COLUMNS, map(_row, page.items), "there is no such entry")
+    context.print_table(page, FIELDS, page.items, "there is no such entry")
     if page.next is not None:
         context.print_hint(f"more: --after {page.next}")
 
@@ -64,18 +60,29 @@ def _print_line(context: CommandContext, entry: AuditEntry) -> None:
     if context.as_json:
         context.print_json_line(entry)
         return
-    parts = [part for part in _row(entry) if part]
+    parts = [part for _, make_cell in FIELDS if (part := make_cell(entry))]
     line = Text("  ").join(part if isinstance(part, Text) else Text(sanitize(part)) for part in parts)
     context.out.print(line, soft_wrap=True)
 
 
-def _row(entry: AuditEntry) -> list[Text | str]:
-    target = "" if entry.target is None else f"{entry.target_kind} {entry.target}"
-    by = f"{entry.actor} ({entry.actor_kind}{f', {entry.address}' if entry.address else ''})"
-    moment = f"{entry.at:%Y-%m-%d %H:%M:%S}"
+def _describe_actor(entry: AuditEntry) -> str:
+    return f"{entry.actor} ({entry.actor_kind}{f', {entry.address}' if entry.address else ''})"
+
+
+def _describe_change(entry: AuditEntry) -> Text | str:
     is_refused = entry.outcome == REFUSED
-    change = Text(sanitize(f"refused: {entry.problem or ''}"), "red") if is_refused else entry.change
-    return [str(entry.id), moment, by, entry.way, entry.operation, target, change]
+    return Text(sanitize(f"refused: {entry.problem or ''}"), "red") if is_refused else entry.change
+
+
+FIELDS: Final[Fields[AuditEntry]] = (
+    (right("id"), lambda entry: str(entry.id)),
+    ("at (UTC)", lambda entry: f"{entry.at:%Y-%m-%d %H:%M:%S}"),
+    (Column("by", max_width=32), _describe_actor),
+    ("way", lambda entry: entry.way),
+    ("operation", lambda entry: entry.operation),
+    (Column("on", max_width=32), lambda entry: "" if entry.target is None else f"{entry.target_kind} {entry.target}"),
+    (wide("change"), _describe_change),
+)
 
 
 class AuditFollower:

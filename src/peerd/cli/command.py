@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import is_dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 from typer import Option
 
 from peerd.cli.errors import CHECK_CONNECTION, SEE_TRACEBACK, CommandError, UsageError, keep_traceback, to_command_error
-from peerd.cli.output import AlignedTable, Column, sanitize
+from peerd.cli.output import AlignedTable, Fields, sanitize
 from peerd.config import Settings, load
 from peerd.config.address import is_sqlite, make_sqlite_path_absolute, normalise_url
 from peerd.config.source import CONFIG_VARIABLE, current_folder
@@ -186,23 +186,16 @@ class CommandContext:
         if failed:
             raise typer.Exit(1)
 
-    def print_table(
-        self, value: object, columns: Sequence[Column | str], rows: Iterable[Sequence[Text | str]], empty: str
-    ) -> None:
-        """Print rows; without any, a sentence.
+    def print_table(self, value: object, fields: Fields[T], items: Sequence[T], empty: str) -> None:
+        """Print a row for each item; without any, a sentence.
 
         Args:
             value: what is printed as JSON.
-            columns: of the table.
-            rows: of the table. A generator makes them only if they are printed.
+            fields: the columns and their cells, which are made only if they are printed.
+            items: what the rows are made of.
             empty: the sentence.
         """
-
-        def make_table() -> RenderableType:
-            cells = list(rows)
-            return AlignedTable(columns, cells) if cells else empty
-
-        self.print_result(value, make_table)
+        self.print_result(value, lambda: AlignedTable(fields, items) if items else empty)
 
     def print_hint(self, hint: str) -> None:
         """Print below a result, for people, how to see more of it."""

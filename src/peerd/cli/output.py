@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Self
+from typing import Final, Self, TypeAlias, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
@@ -148,19 +148,24 @@ def wide(title: str) -> Column:
     return Column(title, wide=True)
 
 
+T = TypeVar("T")
+Fields: TypeAlias = Sequence[tuple[Column | str, Callable[[T], Text | str]]]
+"""The columns of a table, or their titles alone, each with what makes its cell of an item."""
+
+
 class AlignedTable:
     """Rows below their titles, indented; the first column is never cut.
 
     Rich shrinks all columns alike, until an id cannot be read; therefore the widths are computed here.
 
     Args:
-        columns: their properties, or titles alone.
-        rows: cells; plain strings are made harmless for a terminal.
+        fields: the columns and their cells; plain strings are made harmless for a terminal.
+        items: each becomes a row.
     """
 
-    def __init__(self, columns: Iterable[Column | str], rows: Iterable[Iterable[Text | str]]) -> None:
-        self._columns = [Column(column) if isinstance(column, str) else column for column in columns]
-        self._rows = [[cell if isinstance(cell, Text) else Text(escape_line(cell)) for cell in row] for row in rows]
+    def __init__(self, fields: Fields[T], items: Iterable[T]) -> None:
+        self._columns = [Column(column) if isinstance(column, str) else column for column, _ in fields]
+        self._rows = [[_to_cell(make_cell(item)) for _, make_cell in fields] for item in items]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""
@@ -185,6 +190,10 @@ class AlignedTable:
         column = self._columns[index]
         widest = max([cell_len(column.title), *[row[index].cell_len for row in self._rows]])
         return min(widest, column.max_width or widest)
+
+
+def _to_cell(value: Text | str) -> Text:
+    return value if isinstance(value, Text) else Text(escape_line(value))
 
 
 def fit_columns(columns: Sequence[Column], natural: Sequence[int], available: int) -> dict[int, int]:

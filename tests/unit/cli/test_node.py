@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from peerd.cli.command import to_json
 from peerd.cli.node.local_node import render_node
 from peerd.cli.node.logs import ROTATION_LINGER, LineFilter, LogFollower, end_of_lines, last_lines
 from peerd.cli.node.status import find_failures
-from peerd.cli.output import AlignedTable, Column, right, wide
+from peerd.cli.output import AlignedTable, Column, Fields, right, wide
 from peerd.runtime.observability.log_file import rotate
 from tests.support.rows import rows
 
@@ -59,8 +61,9 @@ def test_a_wide_terminal_has_all_figures_and_columns_on_the_right_are_cut_first(
     assert "blocked" in next(line for line in lines if "video-2" in line)
     assert "–" in next(line for line in lines if "agent" in line), "what is not known"
     assert drawn(160, state="stopping")[0].startswith("node here stopping, up for 1 h, master is")
-    columns = (right("id"), "name", Column("node", drop_priority=1), wide("note"))
-    table = AlignedTable(columns, [("123456", "n" * 20, "m" * 20, "w" * 20)])
+    columns: list[Column | str] = [right("id"), "name", Column("node", drop_priority=1), wide("note")]
+    fields: Fields[Sequence[str]] = [(column, itemgetter(place)) for place, column in enumerate(columns)]
+    table = AlignedTable(fields, [("123456", "n" * 20, "m" * 20, "w" * 20)])
     assert draw(table, 80)[1] == f"  123456  {'n' * 20}  {'m' * 20}  {'w' * 20}"
     assert draw(table, 70)[1] == f"  123456  {'n' * 20}  {'m' * 20}  {'w' * 15}…"
     assert draw(table, 50)[1] == f"  123456  {'n' * 20}  {'w' * 17}…"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from rich.text import Text
 from typer import Option
@@ -12,7 +12,7 @@ from typer import Option
 from peerd.agent.alert_delivery import make_hook
 from peerd.cli.arguments import AfterOption, LimitOption
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.output import Column, first_line, right, sanitize, wide
+from peerd.cli.output import UNKNOWN, Column, Fields, first_line, right, sanitize, wide
 from peerd.config import Settings
 from peerd.domain.alert import Alert, AlertKind, AlertState
 from peerd.runtime.observability.events import EventBus
@@ -22,19 +22,19 @@ from peerd.store.alerts import AlertRecord
 
 app = new_app("List alerts, and test the hooks that deliver them.")
 
-COLUMNS = (
-    right("id"),
-    "state",
-    "kind",
-    Column("about", max_width=32),
-    right("times", drop_priority=1),
-    "raised (UTC)",
-    Column("seen (UTC)", drop_priority=2),
-    Column("node", max_width=32, drop_priority=3),
-    Column("noticed by", max_width=32, drop_priority=4),
-    wide("text"),
-)
 STATE_STYLES = {AlertState.ON: "red", AlertState.RECENT: "yellow"}
+FIELDS: Final[Fields[AlertRecord]] = (
+    (right("id"), lambda alert: str(alert.id)),
+    ("state", lambda alert: Text(alert.state, STATE_STYLES.get(alert.state, ""))),
+    ("kind", lambda alert: alert.kind),
+    (Column("about", max_width=32), lambda alert: alert.subject),
+    (right("times", drop_priority=1), lambda alert: f"{alert.times:,}"),
+    ("raised (UTC)", lambda alert: f"{alert.raised_at:%Y-%m-%d %H:%M:%S}"),
+    (Column("seen (UTC)", drop_priority=2), lambda alert: f"{alert.last_seen_at:%Y-%m-%d %H:%M:%S}"),
+    (Column("node", max_width=32, drop_priority=3), lambda alert: alert.about_node or UNKNOWN),
+    (Column("noticed by", max_width=32, drop_priority=4), lambda alert: alert.node),
+    (wide("text"), lambda alert: first_line(alert.text)),
+)
 
 
 @command(app, "list")
@@ -56,7 +56,7 @@ def list_alerts(
     peerd alerts list --since 1d --json
     """
     page = context.client.alerts.list(on=on or None, kinds=kind or None, since=since, after=after, limit=limit)
-    context.print_table(page, COLUMNS, map(_row, page.items), "there is no such alert")
+    context.print_table(page, FIELDS, page.items, "there is no such alert")
     if page.next is not None:
         context.print_hint(f"more: --after {page.next}")
 
@@ -72,21 +72,6 @@ def test(context: CommandContext) -> None:
     none = Text("no hook is enabled; add [alerts.NAME] to peerd.toml, see docs/alerts.md", "yellow")
     failed = any(error is not None for error in errors.values())
     context.print_result({"ok": not failed, "hooks": errors}, *(lines or [none]), failed=failed)
-
-
-def _row(alert: AlertRecord) -> list[Text | str]:
-    return [
-        str(alert.id),
-        Text(alert.state, STATE_STYLES.get(alert.state, "")),
-        alert.kind,
-        alert.subject,
-        f"{alert.times:,}",
-        f"{alert.raised_at:%Y-%m-%d %H:%M:%S}",
-        f"{alert.last_seen_at:%Y-%m-%d %H:%M:%S}",
-        alert.about_node or "–",
-        alert.node,
-        first_line(alert.text),
-    ]
 
 
 def _describe_result(name: str, error: str | None) -> Text:

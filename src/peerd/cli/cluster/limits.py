@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import UsageError
-from peerd.cli.output import pluralize, right, wide
+from peerd.cli.output import UNKNOWN, Fields, pluralize, right, wide
 from peerd.domain.limit import WHOLE_QUEUE, Limit
 from peerd.domain.task import EACH_KEY
 from peerd.domain.units import format_duration
@@ -18,7 +18,14 @@ from peerd.store.limits import LimitState
 
 app = new_app("List, set and remove limits of queues and keys.")
 
-COLUMNS = ("queue", wide("key"), right("running"), right("starts"), right("full keys"))
+KEY_WORDS: Final = {WHOLE_QUEUE: Text("all tasks", "bright_black"), EACH_KEY: Text("each key", "bright_black")}
+FIELDS: Final[Fields[LimitState]] = (
+    ("queue", lambda limit: limit.queue),
+    (wide("key"), lambda limit: KEY_WORDS.get(limit.key, limit.key)),
+    (right("running"), lambda limit: _describe_usage(limit.running_now, limit.running)),
+    (right("starts"), lambda limit: _describe_usage(limit.starts_now, limit.starts, limit.period)),
+    (right("full keys"), lambda limit: _describe_full_keys(limit.full_keys)),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +52,7 @@ def list_limits(
     """List limits, and how much of each is in use."""
     limits = context.client.limits.list(queue)
     empty = "no queue has limits" if queue is None else f"{queue} has no limits"
-    context.print_table(limits, COLUMNS, map(_row, limits), empty)
+    context.print_table(limits, FIELDS, limits, empty)
 
 
 @command(app, "set")
@@ -100,22 +107,15 @@ def _describe_limit(limit: Limit) -> str:
     return ", ".join(parts)
 
 
-def _row(limit: LimitState) -> list[Text | str]:
-    keys = {WHOLE_QUEUE: Text("all tasks", "bright_black"), EACH_KEY: Text("each key", "bright_black")}
-    period = "" if limit.period is None else f" in {format_duration(limit.period)}"
-    return [
-        limit.queue,
-        keys.get(limit.key, limit.key),
-        _describe_usage(limit.running_now, limit.running),
-        _describe_usage(limit.starts_now, limit.starts, period),
-        "–" if limit.full_keys is None else Text(f"{limit.full_keys:,}", "yellow" if limit.full_keys else ""),
-    ]
-
-
-def _describe_usage(used: int | None, maximum: int | None, period: str = "") -> Text | str:
+def _describe_usage(used: int | None, maximum: int | None, period: float | None = None) -> Text | str:
     """How much is used, of how much; for each key only the maximum is known."""
     if maximum is None:
-        return "–" if used is None else f"{used:,}"
+        return UNKNOWN if used is None else f"{used:,}"
+    most = f"{maximum:,}" if period is None else f"{maximum:,} in {format_duration(period)}"
     if used is None:
-        return f"{maximum:,}{period}"
-    return Text(f"{used:,} of {maximum:,}{period}", "yellow" if used >= maximum else "green")
+        return most
+    return Text(f"{used:,} of {most}", "yellow" if used >= maximum else "green")
+
+
+def _describe_full_keys(count: int | None) -> Text | str:
+    return UNKNOWN if count is None else Text(f"{count:,}", "yellow" if count else "")

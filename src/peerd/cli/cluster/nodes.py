@@ -17,6 +17,7 @@ from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.output import (
     UNKNOWN,
     AlignedTable,
+    Fields,
     first_line,
     format_age,
     format_timestamp,
@@ -37,7 +38,6 @@ NodeNames = Annotated[list[str], Argument(metavar="NODE", help="Names of nodes."
 SHOWN_ENDS = 10
 """Processes that have ended, the newest first."""
 NODE_STATE_STYLES = {"active": "green", "draining": "yellow", "silent": "bold red", "stopped": "bright_black"}
-COLUMNS = ("node", "state", right("seen"), right("processes"), right("running"), "zone", "version", wide("address"))
 
 
 @command(app, "list")
@@ -133,45 +133,33 @@ def nodes_table(
     """A row for each node, with its number of running processes, and its running tasks of so many slots."""
     load_of = _loads_by_name(loads)
     counts = Counter(process.node_id for process in processes)
-    return AlignedTable(COLUMNS, [_row(node, counts[node.id], load_of[node.name], now) for node in nodes])
+    fields: Fields[Node] = (
+        ("node", lambda node: node.name),
+        ("state", _render_state),
+        (right("seen"), lambda node: format_age(node.checked_at, now)),
+        (right("processes"), lambda node: str(counts[node.id])),
+        (right("running"), lambda node: f"{load_of[node.name].running}/{load_of[node.name].slots}"),
+        ("zone", lambda node: node.zone or UNKNOWN),
+        ("version", lambda node: node.version or UNKNOWN),
+        (wide("address"), lambda node: node.address or UNKNOWN),
+    )
+    return AlignedTable(fields, nodes)
 
 
-def _row(node: Node, processes: int, load: NodeLoad, now: datetime) -> list[Text | str]:
+def _render_state(node: Node) -> Text:
     state = node.state
     drained = " (drained)" if node.draining and state != "draining" else ""
-    styled = Text(state + drained, NODE_STATE_STYLES[state])
-    optional = [value or "–" for value in (node.zone, node.version, node.address)]
-    return [
-        node.name,
-        styled,
-        format_age(node.checked_at, now),
-        str(processes),
-        f"{load.running}/{load.slots}",
-        *optional,
-    ]
+    return Text(state + drained, NODE_STATE_STYLES[state])
 
 
 # ---------------------------------------------------------------- one node
-
-
-LIVE_COLUMNS = (
-    "process",
-    "state",
-    right("pid"),
-    right("generation"),
-    right("since"),
-    right("running"),
-    right("cpu"),
-    right("memory"),
-    wide("note"),
-)
 
 
 def render_node(node: Node, live: LiveNode | None, problem: str | None, now: datetime) -> RenderableType:
     """A node in full; what keeps it from answering instead of its processes."""
     parts: list[RenderableType] = [make_key_value_table(_details(node, live, now))]
     if live is not None:
-        parts.append(AlignedTable(LIVE_COLUMNS, [_slot_row(slot, now) for slot in live.slots]))
+        parts.append(_slots_table(live.slots, now))
     if problem is not None:
         parts.append(Text(sanitize(problem), "red"))
     return Group(*parts)
@@ -187,18 +175,26 @@ def _details(node: Node, live: LiveNode | None, now: datetime) -> Iterator[tuple
     yield "version", node.version or UNKNOWN
 
 
-def _slot_row(slot: LiveSlot, now: datetime) -> list[Text | str]:
-    started = None if slot.started_at is None else datetime.fromisoformat(slot.started_at)
-    style = {"RUNNING": "green", "BACKOFF": "bold red"}.get(slot.state, "yellow")
-    notes = (slot.replacing, slot.error, slot.last_cause, f"{slot.leaving} leaving" if slot.leaving else None)
-    return [
-        slot.name,
-        Text(slot.state.lower(), style),
-        str(slot.pid or UNKNOWN),
-        str(slot.generation),
-        UNKNOWN if started is None else format_age(started, now),
-        UNKNOWN if slot.in_flight is None else str(slot.in_flight),
-        UNKNOWN if slot.cpu is None else f"{slot.cpu:.2f}",
-        UNKNOWN if slot.memory is None else format_size(slot.memory),
-        first_line(next((note for note in notes if note), None)),
-    ]
+def _slots_table(slots: Sequence[LiveSlot], now: datetime) -> AlignedTable:
+    styles = {"RUNNING": "green", "BACKOFF": "bold red"}
+    fields: Fields[LiveSlot] = (
+        ("process", lambda slot: slot.name),
+        ("state", lambda slot: Text(slot.state.lower(), styles.get(slot.state, "yellow"))),
+        (right("pid"), lambda slot: str(slot.pid or UNKNOWN)),
+        (right("generation"), lambda slot: str(slot.generation)),
+        (right("since"), lambda slot: _describe_start(slot, now)),
+        (right("running"), lambda slot: UNKNOWN if slot.in_flight is None else str(slot.in_flight)),
+        (right("cpu"), lambda slot: UNKNOWN if slot.cpu is None else f"{slot.cpu:.2f}"),
+        (right("memory"), lambda slot: UNKNOWN if slot.memory is None else format_size(slot.memory)),
+        (wide("note"), _describe_slot),
+    )
+    return AlignedTable(fields, slots)
+
+
+def _describe_start(slot: LiveSlot, now: datetime) -> str:
+    return format_age(datetime.fromisoformat(slot.started_at), now) if slot.started_at else UNKNOWN
+
+
+def _describe_slot(slot: LiveSlot) -> str:
+    leaving = f"{slot.leaving} leaving" if slot.leaving else None
+    return first_line(slot.replacing or slot.error or slot.last_cause or leaving)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated
@@ -21,7 +21,6 @@ from peerd.store.queue_states import QueueState
 
 app = new_app("List, pause and resume queues.")
 
-RATE_COLUMNS = (right("done/min"), right("failed/min", drop_priority=1), right("wait p95"))
 QueueNamesArgument = Annotated[list[str], Argument(metavar="QUEUE", help="Names of queues.")]
 
 
@@ -94,32 +93,38 @@ def _warn_unknown(context: CommandContext, name: str) -> None:
 
 def _queues_table(queues: Sequence[QueueState], figures: Mapping[str, AttemptFigures], now: datetime) -> AlignedTable:
     """A row for each queue; a column for each status that occurs, reservations, rates and the oldest pending task."""
-    statuses = [status for status in Status if any(queue.counts.get(status) for queue in queues)]
-    columns: list[Column | str] = ["queue", "state", *[right(status) for status in statuses]]
-    rows: list[list[Text | str]] = [[queue.name, _state(queue, now), *_counts(queue, statuses)] for queue in queues]
-    if any(queue.reserved for queue in queues):
-        place = columns.index(right(Status.WORKING)) + 1
-        columns.insert(place, right("reserved"))
-        for row, queue in zip(rows, queues, strict=True):
-            row.insert(place, _count(queue.reserved, STATUS_STYLES[Status.WORKING]))
+    has_reserved = any(queue.reserved for queue in queues)
+    fields: list[tuple[Column | str, Callable[[QueueState], Text | str]]] = [
+        ("queue", lambda queue: queue.name),
+        ("state", lambda queue: _state(queue, now)),
+    ]
+    for status in Status:
+        if any(queue.counts.get(status) for queue in queues):
+            fields.append((right(status), partial(_count_of, status)))
+        if status is Status.WORKING and has_reserved:
+            fields.append((right("reserved"), lambda queue: _count(queue.reserved, STATUS_STYLES[Status.WORKING])))
     if figures:
-        columns += RATE_COLUMNS
-        for row, queue in zip(rows, queues, strict=True):
-            row.extend(_rates(figures.get(queue.name)))
-    if Status.PENDING in statuses:
-        columns.append(right("oldest"))
-        for row, queue in zip(rows, queues, strict=True):
-            row.append(_oldest(queue, now))
-    return AlignedTable(columns, rows)
+        fields += [
+            (right("done/min"), lambda queue: _rate(figures.get(queue.name))),
+            (right("failed/min", drop_priority=1), lambda queue: _failure_rate(figures.get(queue.name))),
+            (right("wait p95"), lambda queue: _wait(figures.get(queue.name))),
+        ]
+    if any(queue.counts.get(Status.PENDING) for queue in queues):
+        fields.append((right("oldest"), lambda queue: _oldest(queue, now)))
+    return AlignedTable(fields, queues)
 
 
-def _rates(figures: AttemptFigures | None) -> list[Text | str]:
-    """The cells of `RATE_COLUMNS`."""
-    if figures is None:
-        return [NOTHING] * len(RATE_COLUMNS)
-    failures = 60 * figures.failures / figures.seconds
-    failed = Text(format_rate(failures), "red") if failures else NOTHING
-    return [format_rate(60 * figures.per_second), failed, format_seconds(figures.wait.p95)]
+def _rate(figures: AttemptFigures | None) -> Text | str:
+    return NOTHING if figures is None else format_rate(60 * figures.per_second)
+
+
+def _wait(figures: AttemptFigures | None) -> Text | str:
+    return NOTHING if figures is None else format_seconds(figures.wait.p95)
+
+
+def _failure_rate(figures: AttemptFigures | None) -> Text:
+    failures = 0.0 if figures is None else 60 * figures.failures / figures.seconds
+    return Text(format_rate(failures), "red") if failures else NOTHING
 
 
 def _oldest(queue: QueueState, now: datetime) -> Text:
@@ -138,11 +143,8 @@ def _state(queue: QueueState, now: datetime) -> Text:
     return Text(f"paused{until}", "yellow")
 
 
-def _counts(queue: QueueState, statuses: Sequence[Status]) -> list[Text]:
-    return [
-        _count(queue.counts.get(status, 0), STATUS_STYLES[status], is_least=status in queue.at_least)
-        for status in statuses
-    ]
+def _count_of(status: Status, queue: QueueState) -> Text:
+    return _count(queue.counts.get(status, 0), STATUS_STYLES[status], is_least=status in queue.at_least)
 
 
 def _count(count: int, style: str, *, is_least: bool = False) -> Text:

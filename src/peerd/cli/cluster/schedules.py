@@ -21,6 +21,7 @@ from peerd.cli.output import (
     UNKNOWN,
     AlignedTable,
     Column,
+    Fields,
     first_line,
     format_age,
     format_elapsed,
@@ -33,7 +34,7 @@ from peerd.cli.output import (
 from peerd.domain.schedule import RunStatus, Schedule
 from peerd.domain.units import format_duration
 from peerd.operate.new_schedule import ScheduleFields
-from peerd.operate.schedules import ScheduleState
+from peerd.operate.schedules import ScheduleNode, ScheduleState
 from peerd.store.schedule_runs import ScheduleRun
 
 
@@ -90,35 +91,23 @@ RUN_STATUS_STYLES = {
     RunStatus.CANCELED: "bright_black",
 }
 SUCCESS_STATUSES = (RunStatus.DONE, RunStatus.ENQUEUED)
-SCHEDULE_COLUMNS = (
-    "schedule",
-    "state",
-    "type",
-    Column("when", max_width=40),
-    right("next"),
-    right("last"),
-    "outcome",
-    wide("runs"),
-)
-RUN_COLUMNS = (
-    right("run"),
-    "schedule",
-    right("tick"),
-    "by",
-    "status",
-    right("took"),
-    "process",
-    right("task"),
-    wide("error"),
-)
 
 
 @command(app, "list")
 def list_schedules(context: CommandContext) -> None:
     """List all schedules: when each runs next, and the outcome of its latest run."""
     found = context.client.schedules.list()
-    rows = (_schedule_row(schedule, context.now) for schedule in found)
-    context.print_table(found, SCHEDULE_COLUMNS, rows, "no node has had a schedule yet")
+    fields: Fields[ScheduleState] = (
+        ("schedule", lambda one: one.name),
+        ("state", _render_state),
+        ("type", lambda one: one.type),
+        (Column("when", max_width=40), lambda one: _describe_trigger(one.definition)),
+        (right("next"), lambda one: format_age(one.next_at, context.now) if _ticks(one) else UNKNOWN),
+        (right("last"), lambda one: format_age(one.last_run.tick_at, context.now) if one.last_run else UNKNOWN),
+        ("outcome", lambda one: _render_run_status(one.last_run.status) if one.last_run else UNKNOWN),
+        (wide("runs"), lambda one: _describe_action(one.definition)),
+    )
+    context.print_table(found, fields, found, "no node has had a schedule yet")
 
 
 @command(app)
@@ -127,7 +116,7 @@ def show(context: CommandContext, name: ScheduleName) -> None:
     state = context.client.schedules.get(name)
     runs = context.client.schedules.runs(name, limit=10)
     facts, nodes = make_key_value_table(_details(state, context.now)), _nodes_table(state, context.now)
-    latest = [AlignedTable(RUN_COLUMNS, [_run_row(run, context.now) for run in runs])] if runs else []
+    latest = [AlignedTable(_run_fields(context), runs)] if runs else []
     context.print_result({"schedule": state, "runs": runs}, facts, nodes, *latest)
 
 
@@ -139,7 +128,7 @@ def runs(
 ) -> None:
     """List the newest runs of a schedule, or of all."""
     found = context.client.schedules.runs(name, limit=limit)
-    context.print_table(found, RUN_COLUMNS, (_run_row(run, context.now) for run in found), "nothing has run yet")
+    context.print_table(found, _run_fields(context), found, "nothing has run yet")
 
 
 @command(app)
@@ -220,46 +209,36 @@ def _describe_action(schedule: Schedule | None) -> str:
     return schedule.run or f"{f'task {schedule.task}' if schedule.task else 'a task'} in {schedule.queue}"
 
 
-def _schedule_row(state: ScheduleState, now: datetime) -> list[Text | str]:
-    last = state.last_run
-    ticks = state.state in ("on", "error") and state.next_at is not None
-    return [
-        state.name,
-        Text(state.state, SCHEDULE_STATE_STYLES[state.state]),
-        state.type,
-        _describe_trigger(state.definition),
-        format_age(state.next_at, now) if ticks else UNKNOWN,
-        format_age(last.tick_at, now) if last else UNKNOWN,
-        _render_run_status(last.status) if last else UNKNOWN,
-        _describe_action(state.definition),
-    ]
+def _render_state(state: ScheduleState) -> Text:
+    return Text(state.state, SCHEDULE_STATE_STYLES[state.state])
+
+
+def _ticks(state: ScheduleState) -> bool:
+    return state.state in ("on", "error") and state.next_at is not None
 
 
 def _nodes_table(state: ScheduleState, now: datetime) -> AlignedTable:
-    rows = [
-        (
-            node.node,
-            UNKNOWN if node.next_at is None else format_age(node.next_at, now),
-            "as the cluster's" if node.is_own else Text("differs", "yellow"),
-            Text(first_line(node.error), "red"),
-        )
-        for node in state.nodes
-    ]
-    return AlignedTable(("node", right("next"), "definition", wide("error")), rows)
+    fields: Fields[ScheduleNode] = (
+        ("node", lambda node: node.node),
+        (right("next"), lambda node: UNKNOWN if node.next_at is None else format_age(node.next_at, now)),
+        ("definition", lambda node: "as the cluster's" if node.is_own else Text("differs", "yellow")),
+        (wide("error"), lambda node: Text(first_line(node.error), "red")),
+    )
+    return AlignedTable(fields, state.nodes)
 
 
-def _run_row(run: ScheduleRun, now: datetime) -> list[Text | str]:
-    return [
-        str(run.id),
-        run.schedule,
-        format_age(run.tick_at, now),
-        run.origin,
-        _render_run_status(run.status),
-        _format_run_time(run),
-        run.slot or UNKNOWN,
-        str(run.task_id or UNKNOWN),
-        first_line(run.error),
-    ]
+def _run_fields(context: CommandContext) -> Fields[ScheduleRun]:
+    return (
+        (right("run"), lambda run: str(run.id)),
+        ("schedule", lambda run: run.schedule),
+        (right("tick"), lambda run: format_age(run.tick_at, context.now)),
+        ("by", lambda run: run.origin),
+        ("status", lambda run: _render_run_status(run.status)),
+        (right("took"), _format_run_time),
+        ("process", lambda run: run.slot or UNKNOWN),
+        (right("task"), lambda run: str(run.task_id or UNKNOWN)),
+        (wide("error"), lambda run: first_line(run.error)),
+    )
 
 
 def _format_run_time(run: ScheduleRun) -> str:
@@ -274,7 +253,7 @@ def _render_run_status(status: RunStatus) -> Text:
 
 def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | str]]:
     yield "schedule", state.name
-    yield "state", Text(state.state, SCHEDULE_STATE_STYLES[state.state])
+    yield "state", _render_state(state)
     yield "type", state.type
     yield "from", "the database" if state.is_stored else "peerd.toml, or code"
     yield "runs", _describe_action(state.definition)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, Final
 
 from rich.text import Text
 from typer import Option
 
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.output import Column, right
+from peerd.cli.output import Column, Fields, right
 from peerd.operate.figures import AttemptFigures, ErrorGroup, SeriesPoint, StatisticsRow, slowest_first
 
 app = new_app()
@@ -25,31 +26,6 @@ TITLES: dict[str, dict[str, str]] = {
     "node": {"node": "node"},
 }
 """What names a row: the title of each column, and its field."""
-FIGURE_COLUMNS = (
-    right("done"),
-    right("done/min"),
-    right("failed"),
-    right("failed %"),
-    right("wait p50", drop_priority=2),
-    right("wait p95"),
-    right("run p50", drop_priority=1),
-    right("run p95"),
-    right("slots", drop_priority=3),
-)
-COMPARED_COLUMNS = (
-    right("slower"),
-    right("run p50"),
-    right("before"),
-    right("run p95"),
-    right("before"),
-    right("done"),
-    right("failed %"),
-    right("before"),
-)
-ERROR_COLUMNS = (
-    *(right("attempts"), right("dead"), "last (UTC)", "queue", "handler", "error"),
-    right("task", drop_priority=1),
-)
 SLOWER = 2.0
 """How many times as slow as before a handler is shown in red."""
 NOTHING = Text("–", "bright_black")
@@ -83,12 +59,12 @@ def show_statistics(
     rows = context.client.statistics.summary(since, by=by, against=against, **filters)
     empty = f"no attempt has ended within {since}"
     if against is not None:
-        compared = (_compared_cells(row, by) for row in slowest_first(rows))
-        context.print_table({"rows": rows}, [*TITLES[by], *COMPARED_COLUMNS], compared, empty)
+        context.print_table({"rows": rows}, [*_key_fields(by), *COMPARED_FIELDS], slowest_first(rows), empty)
         return
     series = context.client.statistics.series(since, by=by, **filters)
-    columns: list[Column | str] = [*TITLES[by], *FIGURE_COLUMNS, Column("", drop_priority=4)]
-    context.print_table({"rows": rows, "series": series}, columns, _statistics_rows(rows, series, by), empty)
+    line: Fields[StatisticsRow] = ((Column("", drop_priority=4), lambda row: _sparkline_of(row, series, by)),)
+    busiest = sorted(rows, key=lambda row: -row.figures.done)
+    context.print_table({"rows": rows, "series": series}, [*_key_fields(by), *FIGURE_FIELDS, *line], busiest, empty)
 
 
 @command(app, "errors")
@@ -105,72 +81,43 @@ def show_errors(
     peerd tasks retry --status dead --queue QUEUE --name HANDLER --search TEXT --dry-run
     """
     found = context.client.statistics.errors(since, queue=queue, name=name)
-    context.print_table(found, ERROR_COLUMNS, map(_error_cells, found.groups), f"no attempt has failed within {since}")
+    context.print_table(found, ERROR_FIELDS, found.groups, f"no attempt has failed within {since}")
     if not found.complete:
         context.print_hint(f"of the newest {found.examined:,} failed attempts; peerd stats counts all")
 
 
-def _error_cells(group: ErrorGroup) -> list[Text | str]:
-    return [
-        Text(f"{group.count:,}", "red"),
-        f"{group.dead:,}" if group.dead else NOTHING,
-        f"{group.last_at:%m-%d %H:%M:%S}",
-        group.queue,
-        group.name or "(no name)",
-        group.error or "(no text)",
-        str(group.example_task),
-    ]
+def _key_fields(by: str) -> Fields[StatisticsRow]:
+    """The columns that name a row."""
+    return [(title, partial(_key_cell, field)) for title, field in TITLES[by].items()]
 
 
-def _compared_cells(row: StatisticsRow, by: str) -> list[Text | str]:
-    """The run times and failures of a group, each beside the earlier one."""
-    now, before = row.figures, row.before
-    assert before is not None, "they were compared"
-    return [
-        *(getattr(row, field) or "(no name)" for field in TITLES[by].values()),
-        NOTHING if row.slowdown is None else Text(f"× {row.slowdown:.1f}", "red" if row.slowdown >= SLOWER else ""),
-        format_seconds(now.run.p50),
-        format_seconds(before.run.p50),
-        format_seconds(now.run.p95),
-        format_seconds(before.run.p95),
-        f"{now.done:,}",
-        _share_cell(now.failure_share),
-        _share_cell(before.failure_share),
-    ]
+def _key_cell(field: str, row: StatisticsRow) -> str:
+    name: str | None = getattr(row, field)
+    return name or "(no name)"
+
+
+def _sparkline_of(row: StatisticsRow, series: Sequence[SeriesPoint], by: str) -> Text:
+    span = [point.at.timestamp() for point in series]
+    own = [point for point in series if all(getattr(point, one) == getattr(row, one) for one in TITLES[by].values())]
+    line = sparkline([(point.at.timestamp(), point.figures.per_second) for point in own], min(span), max(span))
+    return Text(line, "green")
+
+
+def _before(row: StatisticsRow) -> AttemptFigures:
+    assert row.before is not None, "they were compared"
+    return row.before
+
+
+def _slowdown_cell(row: StatisticsRow) -> Text:
+    return NOTHING if row.slowdown is None else Text(f"× {row.slowdown:.1f}", "red" if row.slowdown >= SLOWER else "")
+
+
+def _red_number(number: float | None, form: str) -> Text:
+    return Text(format(number, form), "red") if number else NOTHING
 
 
 def _share_cell(share: float | None) -> Text | str:
     return NOTHING if share is None else f"{share:.1%}"
-
-
-def _statistics_rows(
-    rows: Sequence[StatisticsRow], series: Sequence[SeriesPoint], by: str
-) -> Iterator[list[Text | str]]:
-    """A row for each group, the busiest first."""
-    fields = TITLES[by].values()
-    span = [point.at.timestamp() for point in series]
-    for row in sorted(rows, key=lambda row: -row.figures.done):
-        key = [getattr(row, field) for field in fields]
-        own = [point for point in series if [getattr(point, field) for field in fields] == key]
-        line = sparkline([(point.at.timestamp(), point.figures.per_second) for point in own], min(span), max(span))
-        yield [*(value or "(no name)" for value in key), *_figure_cells(row.figures), Text(line, "green")]
-
-
-def _figure_cells(figures: AttemptFigures) -> list[Text | str]:
-    """The cells of `FIGURE_COLUMNS`."""
-    failures = figures.failures
-    share = Text(f"{figures.failure_share:.1%}", "red") if figures.failure_share else NOTHING
-    return [
-        f"{figures.done:,}",
-        format_rate(60 * figures.per_second),
-        Text(f"{failures:,}", "red") if failures else NOTHING,
-        share,
-        format_seconds(figures.wait.p50),
-        format_seconds(figures.wait.p95),
-        format_seconds(figures.run.p50),
-        format_seconds(figures.run.p95),
-        f"{figures.busy:.1f}",
-    ]
 
 
 def sparkline(points: Sequence[tuple[float, float]], first: float, last: float) -> str:
@@ -216,3 +163,35 @@ def format_seconds(seconds: float | None) -> Text | str:
     if seconds < 10:
         return f"{seconds:.1f} s"
     return f"{seconds:.0f} s" if seconds < 300 else f"{seconds / 60:.0f} min"
+
+
+FIGURE_FIELDS: Final[Fields[StatisticsRow]] = (
+    (right("done"), lambda row: f"{row.figures.done:,}"),
+    (right("done/min"), lambda row: format_rate(60 * row.figures.per_second)),
+    (right("failed"), lambda row: _red_number(row.figures.failures, ",")),
+    (right("failed %"), lambda row: _red_number(row.figures.failure_share, ".1%")),
+    (right("wait p50", drop_priority=2), lambda row: format_seconds(row.figures.wait.p50)),
+    (right("wait p95"), lambda row: format_seconds(row.figures.wait.p95)),
+    (right("run p50", drop_priority=1), lambda row: format_seconds(row.figures.run.p50)),
+    (right("run p95"), lambda row: format_seconds(row.figures.run.p95)),
+    (right("slots", drop_priority=3), lambda row: f"{row.figures.busy:.1f}"),
+)
+COMPARED_FIELDS: Final[Fields[StatisticsRow]] = (
+    (right("slower"), _slowdown_cell),
+    (right("run p50"), lambda row: format_seconds(row.figures.run.p50)),
+    (right("before"), lambda row: format_seconds(_before(row).run.p50)),
+    (right("run p95"), lambda row: format_seconds(row.figures.run.p95)),
+    (right("before"), lambda row: format_seconds(_before(row).run.p95)),
+    (right("done"), lambda row: f"{row.figures.done:,}"),
+    (right("failed %"), lambda row: _share_cell(row.figures.failure_share)),
+    (right("before"), lambda row: _share_cell(_before(row).failure_share)),
+)
+ERROR_FIELDS: Final[Fields[ErrorGroup]] = (
+    (right("attempts"), lambda group: Text(f"{group.count:,}", "red")),
+    (right("dead"), lambda group: f"{group.dead:,}" if group.dead else NOTHING),
+    ("last (UTC)", lambda group: f"{group.last_at:%m-%d %H:%M:%S}"),
+    ("queue", lambda group: group.queue),
+    ("handler", lambda group: group.name or "(no name)"),
+    ("error", lambda group: group.error or "(no text)"),
+    (right("task", drop_priority=1), lambda group: str(group.example_task)),
+)

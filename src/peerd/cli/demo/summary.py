@@ -14,7 +14,16 @@ from rich.text import Text
 
 from peerd.cli.demo.dashboard import EXTRA, DashboardLogin, missing_packages, open_command
 from peerd.cli.demo.sandbox import DemoSandbox
-from peerd.cli.output import STATUS_STYLES, AlignedTable, first_line, format_elapsed, render_progress_bar, right, wide
+from peerd.cli.output import (
+    STATUS_STYLES,
+    AlignedTable,
+    Fields,
+    first_line,
+    format_elapsed,
+    render_progress_bar,
+    right,
+    wide,
+)
 from peerd.cli.tasks.show import format_run_time
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Attempt, Task
@@ -73,17 +82,14 @@ class DemoSnapshot:
 
 def render_bars(snapshot: DemoSnapshot, kill: WorkerKill | None) -> AlignedTable:
     """A row for each task: id, status, bar, worker, and a note."""
-    rows = [
-        (
-            Text(str(task.id), style="bold"),
-            Text(task.status, style=STATUS_STYLES[task.status]),
-            render_progress_bar(task.progress or 0.0, BAR_WIDTH),
-            snapshot.holder_of(task) if task.status is Status.WORKING else "",
-            _note(task, kill),
-        )
-        for task in snapshot.tasks
-    ]
-    return AlignedTable((right(""), "", "", "", wide("")), rows)
+    fields: Fields[Task] = (
+        (right(""), lambda task: Text(str(task.id), style="bold")),
+        ("", lambda task: Text(task.status, style=STATUS_STYLES[task.status])),
+        ("", lambda task: render_progress_bar(task.progress or 0.0, BAR_WIDTH)),
+        ("", lambda task: snapshot.holder_of(task) if task.status is Status.WORKING else ""),
+        (wide(""), lambda task: _note(task, kill)),
+    )
+    return AlignedTable(fields, snapshot.tasks)
 
 
 def render_line(task: Task, snapshot: DemoSnapshot) -> Text:
@@ -104,9 +110,6 @@ def _note(task: Task, kill: WorkerKill | None) -> Text:
 
 
 # ---------------------------------------------------------------- the summary
-
-
-COLUMNS = (right("task"), "status", "finished by", right("ran"), wide("file"), right("size"), "failed attempts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +155,14 @@ class DemoSummary:
 
     def render(self) -> list[RenderableType]:
         """The table, and the conclusion."""
-        rows = [self._row(task) for task in self.snapshot.tasks]
+        table = AlignedTable(self._fields(), self.snapshot.tasks)
         until = ", until the demo ends" if self.sandbox.is_removed else ""
         files = Text(f"The files are in {self.sandbox.media}; the nodes' logs are beside them{until}.")
         done = sum(task.status is Status.DONE for task in self.snapshot.tasks)
         count = f"{done} of {len(self.snapshot.tasks)} transcodes done and verified"
         total = Text(f"{count} in {format_elapsed(self.seconds)}.")
         end = self._render_open_command() if self.dashboard is None else self._render_sights(self.dashboard)
-        return [Text(), AlignedTable(COLUMNS, rows), Text(), total, self._conclusion(), files, *end]
+        return [Text(), table, Text(), total, self._conclusion(), files, *end]
 
     def as_json(self) -> dict[str, Any]:
         """The outcome as JSON."""
@@ -175,18 +178,20 @@ class DemoSummary:
             ],
         }
 
-    def _row(self, task: Task) -> list[Text | str]:
-        result = json.loads(task.result) if task.result else {}
+    def _fields(self) -> Fields[Task]:
+        return (
+            (right("task"), lambda task: Text(str(task.id), style="bold")),
+            ("status", lambda task: Text(task.status, style=STATUS_STYLES[task.status])),
+            ("finished by", self.snapshot.holder_of),
+            (right("ran"), format_run_time),
+            (wide("file"), lambda task: str(_result_of(task).get("output", ""))),
+            (right("size"), _format_output_size),
+            ("failed attempts", self._describe_attempts),
+        )
+
+    def _describe_attempts(self, task: Task) -> Text:
         failed = "; ".join(attempt.cause or first_line(attempt.error) for attempt in self.attempts[task.id])
-        return [
-            Text(str(task.id), style="bold"),
-            Text(task.status, style=STATUS_STYLES[task.status]),
-            self.snapshot.holder_of(task),
-            format_run_time(task),
-            str(result.get("output", "")),
-            format_size(int(result["size"])) if "size" in result else "",
-            Text(failed, style="magenta"),
-        ]
+        return Text(failed, style="magenta")
 
     def _render_open_command(self) -> list[Text]:
         """How to see the same in the dashboard."""
@@ -198,9 +203,12 @@ class DemoSummary:
 
     def _render_sights(self, login: DashboardLogin) -> list[RenderableType]:
         """The address again, and what to look at."""
-        rows = [(Text(path, style="bold"), Text(what)) for path, what in self._sights()]
+        fields: Fields[tuple[str, str]] = (
+            ("look at", lambda sight: Text(sight[0], style="bold")),
+            (wide(""), lambda sight: Text(sight[1])),
+        )
         heading = Text.assemble("The nodes go on until Ctrl-C. The dashboard: ", (str(login), "bold"))
-        return [Text(), heading, AlignedTable(("look at", wide("")), rows)]
+        return [Text(), heading, AlignedTable(fields, self._sights())]
 
     def _sights(self) -> list[tuple[str, str]]:
         sights = [
@@ -225,3 +233,12 @@ class DemoSummary:
         finisher = self.snapshot.processes[task.process_id or 0]
         finished_by = f"{self.snapshot.holder_of(task)} (process {finisher.pid})"
         return Text(f"Task {task.id} lost its worker {killed} and was finished by {finished_by}.", style="bold green")
+
+
+def _result_of(task: Task) -> dict[str, Any]:
+    return json.loads(task.result) if task.result else {}
+
+
+def _format_output_size(task: Task) -> str:
+    size = _result_of(task).get("size")
+    return "" if size is None else format_size(int(size))

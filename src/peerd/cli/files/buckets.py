@@ -7,8 +7,8 @@ from typing import Annotated, Final
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.files.catalogue import BUCKET_COLUMNS, NO_BUCKET, bucket_row
-from peerd.cli.output import right
+from peerd.cli.files.catalogue import BUCKET_FIELDS, NO_BUCKET
+from peerd.cli.output import UNKNOWN, Fields, right
 from peerd.domain.files import DEFAULT_CLASS, FileClass
 from peerd.domain.units import format_size
 from peerd.store.files.buckets import Bucket
@@ -19,14 +19,20 @@ classes = new_app("List, set and remove classes of files.")
 BucketArgument = Annotated[str, Argument(metavar="BUCKET", help="3 to 63 of a-z, 0-9, - and single dots.")]
 ClassArgument = Annotated[str, Argument(metavar="CLASS", help="1 to 63 of a-z, 0-9, - and _.")]
 QuotaOption = Annotated[str | None, Option(metavar="SIZE", help="The most bytes of its files, e.g. 500GB.")]
-CLASS_COLUMNS: Final = ("class", right("copies"), right("durable"), right("zones"), right("in object stores"))
+CLASS_FIELDS: Final[Fields[FileClass]] = (
+    ("class", lambda one: one.name),
+    (right("copies"), lambda one: str(one.copies)),
+    (right("durable"), lambda one: str(one.durable)),
+    (right("zones"), lambda one: str(one.zones)),
+    (right("in object stores"), lambda one: UNKNOWN if one.object_copies is None else str(one.object_copies)),
+)
 
 
 @command(app, "list")
 def list_buckets(context: CommandContext) -> None:
     """List all buckets, with the number and the bytes of their files."""
     found = context.client.buckets.list()
-    context.print_table(found, BUCKET_COLUMNS, map(bucket_row, found), NO_BUCKET)
+    context.print_table(found, BUCKET_FIELDS, found, NO_BUCKET)
 
 
 @command(app)
@@ -74,12 +80,7 @@ def _describe(bucket: Bucket) -> str:
 def list_classes(context: CommandContext) -> None:
     """List all classes: how many copies, on how many zones, and how many before a put is acknowledged."""
     found = context.client.file_classes.list()
-    context.print_table(found, CLASS_COLUMNS, map(_class_row, found), "there is no class")
-
-
-def _class_row(one: FileClass) -> list[str]:
-    numbers = (one.copies, one.durable, one.zones, one.object_copies)
-    return [one.name, *("–" if number is None else str(number) for number in numbers)]
+    context.print_table(found, CLASS_FIELDS, found, "there is no class")
 
 
 @command(classes, "set")

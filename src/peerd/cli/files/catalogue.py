@@ -17,12 +17,13 @@ from peerd.cli.command import CommandContext
 from peerd.cli.errors import CommandError, UsageError
 from peerd.cli.files.disks import disks_table, problems_of
 from peerd.cli.files.paths import below, is_folder, is_pattern, matching, split_path, target_key
-from peerd.cli.output import AlignedTable, format_age, make_key_value_table, pluralize, right, wide
+from peerd.cli.output import UNKNOWN, AlignedTable, Fields, format_age, make_key_value_table, pluralize, right, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size
 from peerd.operate.files import FileStatus
 from peerd.store.files.buckets import BucketUsage
+from peerd.store.files.copies import FileCopy
 from peerd.store.files.risks import RISKS, FileAtRisk
 
 FilesArgument = Annotated[list[str], Argument(metavar="FILE", help="BUCKET/KEY.")]
@@ -35,10 +36,15 @@ HEALTH_STYLES: Final = {
     "deleted": "bright_black",
     "unchecked": "cyan",
 }
-FILE_COLUMNS = (right("size"), "put", wide("key"))
 NOT_AT_RISK: Final = {"whole": "with a copy too many", "deleted": "being removed", "unchecked": "being checked"}
 NO_BUCKET = "there is no bucket (peerd files buckets create)"
-BUCKET_COLUMNS = ("bucket", right("files"), right("bytes"), right("quota"), "class")
+BUCKET_FIELDS: Final[Fields[BucketUsage]] = (
+    ("bucket", lambda bucket: bucket.name),
+    (right("files"), lambda bucket: f"{bucket.files:,}"),
+    (right("bytes"), lambda bucket: format_size(bucket.bytes)),
+    (right("quota"), lambda bucket: UNKNOWN if bucket.quota is None else format_size(bucket.quota)),
+    ("class", lambda bucket: bucket.class_name),
+)
 
 
 def ls(
@@ -52,13 +58,19 @@ def ls(
     """List files, and folders of files; without a word, the buckets."""
     if path is None:
         found = context.client.buckets.list()
-        context.print_table(found, BUCKET_COLUMNS, map(bucket_row, found), NO_BUCKET)
+        context.print_table(found, BUCKET_FIELDS, found, NO_BUCKET)
         return
     files, folders, is_more = _list(context, path, limit, recursive=recursive)
     if not files and folders == [f"{split_path(path)[1]}/"]:  # the word is the name of a folder
         files, folders, is_more = _list(context, f"{path}/", limit, recursive=recursive)
     answer = {"folders": folders, "files": [file_as_json(file) for file in files], "has_more": is_more}
-    context.print_table(answer, FILE_COLUMNS, _list_rows(files, folders, context), f"there is no file {path}")
+    fields: Fields[StoredFile | str] = (
+        (right("size"), lambda one: Text("–", "bright_black") if isinstance(one, str) else format_size(one.size)),
+        ("put", lambda one: "" if isinstance(one, str) else format_age(one.created_at, context.now)),
+        (wide("key"), lambda one: Text(escape_line(one), "bold blue") if isinstance(one, str) else one.key),
+    )
+    entries: list[StoredFile | str] = [*folders, *files]
+    context.print_table(answer, fields, entries, f"there is no file {path}")
     if is_more:
         context.warn_of_more(limit)
 
@@ -114,7 +126,7 @@ def du(context: CommandContext) -> None:
     """Show what the buckets have, and what is on the disks."""
     usage = context.client.files.usage()
     tables: list[RenderableType] = [
-        AlignedTable(BUCKET_COLUMNS, map(bucket_row, usage.buckets)) if usage.buckets else Text(NO_BUCKET),
+        AlignedTable(BUCKET_FIELDS, usage.buckets) if usage.buckets else Text(NO_BUCKET),
         Text(),
         disks_table(usage.disks, counted=True) if usage.disks else Text("there is no disk (peerd files disks add)"),
     ]
@@ -173,13 +185,15 @@ def at_risk(
     if not counts:
         counts = Text("all files are whole", "green") if away is None else Text("no file lacks a copy yet")
     now = [] if away is None else [Text(away.text, "bold red" if away.files.files else "yellow")]
-    rows: list[list[Text | str]] = [
-        [styled_health(file.health), format_size(file.size), file.blocked or "–", f"{file.bucket}/{file.key}"]
-        for file in found.files
-    ]
-    table = AlignedTable(["health", right("size"), "blocked", wide("file")], rows)
+    fields: Fields[FileAtRisk] = (
+        ("health", lambda file: styled_health(file.health)),
+        (right("size"), lambda file: format_size(file.size)),
+        ("blocked", lambda file: file.blocked or UNKNOWN),
+        (wide("file"), lambda file: f"{file.bucket}/{file.key}"),
+    )
+    table = [AlignedTable(fields, found.files)] if found.files else []
     failed = any(found.counts.get(one) for one in RISKS) or (away is not None and bool(away.files.files))
-    context.print_result(answer, *now, counts, *([table] if rows else []), failed=failed)
+    context.print_result(answer, *now, counts, *table, failed=failed)
 
 
 def file_as_json(file: StoredFile | FileAtRisk) -> dict[str, Any]:
@@ -190,12 +204,6 @@ def file_as_json(file: StoredFile | FileAtRisk) -> dict[str, Any]:
 def styled_health(health: str) -> Text:
     """How a file is kept, in its colour."""
     return Text(health, HEALTH_STYLES.get(health, ""))
-
-
-def bucket_row(bucket: BucketUsage) -> list[Text | str]:
-    """The cells of `BUCKET_COLUMNS`."""
-    quota = "–" if bucket.quota is None else format_size(bucket.quota)
-    return [bucket.name, f"{bucket.files:,}", format_size(bucket.bytes), quota, bucket.class_name]
 
 
 def _counts(counts: dict[str, int]) -> Iterator[tuple[str, str]]:
@@ -223,13 +231,6 @@ def _list(
     return files, folders, after is not None
 
 
-def _list_rows(files: list[StoredFile], folders: list[str], context: CommandContext) -> Iterator[list[Text | str]]:
-    for folder in folders:
-        yield [Text("–", "bright_black"), "", Text(escape_line(folder), "bold blue")]
-    for file in files:
-        yield [format_size(file.size), format_age(file.created_at, context.now), file.key]
-
-
 def _status(status: FileStatus, now: datetime) -> RenderableType:
     file = status.file
     health = Text.assemble(styled_health(status.health), f", {status.good} of {status.wanted} copies")
@@ -246,11 +247,14 @@ def _status(status: FileStatus, now: datetime) -> RenderableType:
         *([("expires", format_age(file.expires_at, now))] if file.expires_at else []),
         *[(f"meta {name}", value) for name, value in sorted(file.metadata.items())],
     ]
-    rows = [
-        [str(copy.disk), copy.node or "–", copy.state, format_age(copy.verified_at, now), copy.path]
-        for copy in status.copies
-    ]
-    return Group(make_key_value_table(pairs), AlignedTable(["disk", "node", "copy", "verified", wide("path")], rows))
+    fields: Fields[FileCopy] = (
+        ("disk", lambda copy: str(copy.disk)),
+        ("node", lambda copy: copy.node or UNKNOWN),
+        ("copy", lambda copy: copy.state),
+        ("verified", lambda copy: format_age(copy.verified_at, now)),
+        (wide("path"), lambda copy: copy.path),
+    )
+    return Group(make_key_value_table(pairs), AlignedTable(fields, status.copies))
 
 
 def _confirm(context: CommandContext, found: Iterator[Any], word: str, *, yes: bool) -> None:

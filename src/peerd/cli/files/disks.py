@@ -15,7 +15,7 @@ from typer import Argument, Option
 from peerd.cli.arguments import YesOption
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError, UsageError
-from peerd.cli.output import AlignedTable, Column, format_elapsed_short, pluralize, right, wide
+from peerd.cli.output import UNKNOWN, AlignedTable, Fields, format_elapsed_short, pluralize, right, wide
 from peerd.config.storage import object_store_options
 from peerd.domain.errors import NodeNotFound
 from peerd.domain.units import format_size
@@ -31,17 +31,6 @@ app = new_app("Add, list, set and remove disks.")
 DISK_STYLES: Final = {"active": "green", "readonly": "cyan", "drain": "yellow", "lost": "bold red"}
 SILENT_AFTER: Final = 20.0
 """Seconds since its last report after which a disk is shown as silent."""
-DISK_COLUMNS: Final = ("disk", "node", "state", right("used"), right("size"), right("free"), "zone", wide("path"))
-
-BALANCE_COLUMNS: Final = (
-    "disk",
-    "node",
-    right("used"),
-    right("than all"),
-    right("too much"),
-    "rebalance",
-    wide("path"),
-)
 
 DisksArgument = Annotated[list[int], Argument(metavar="DISK", help="Numbers of disks.")]
 
@@ -223,38 +212,46 @@ def disk_state(disk: DiskCopies) -> Text:
     return text
 
 
-def _sizes(disk: DiskCopies) -> list[str]:
-    """The share that is used, the size, and the room; a disk that is lost has none of them any more."""
-    if disk.state == "lost":
-        return ["–", "–", "–"]
-    used = f"{(disk.size - disk.free) / disk.size:.0%}" if disk.size else "–"
-    return [used, format_size(disk.size), format_size(disk.free)]
-
-
 def disks_table(disks: Sequence[DiskCopies], *, counted: bool = False) -> AlignedTable:
-    """A row for each disk; with ``counted``, the number of its copies."""
-    columns: list[Column | str] = [*DISK_COLUMNS]
-    rows: list[list[Text | str]] = [
-        [str(disk.id), disk.node or "–", disk_state(disk), *_sizes(disk), disk.zone or "–", disk.path] for disk in disks
-    ]
-    if counted:
-        columns.insert(3, right("copies"))
-        for row, disk in zip(rows, disks, strict=True):
-            row.insert(3, _copies(disk.copies))
-    return AlignedTable(columns, rows)
+    """A row for each disk; with ``counted``, the number of its copies. A lost disk has no sizes any more."""
+    copies: Fields[DiskCopies] = ((right("copies"), lambda disk: _copies(disk.copies)),)
+    fields: Fields[DiskCopies] = (
+        ("disk", lambda disk: str(disk.id)),
+        ("node", lambda disk: disk.node or UNKNOWN),
+        ("state", disk_state),
+        *(copies if counted else ()),
+        (right("used"), _used_share),
+        (right("size"), lambda disk: UNKNOWN if disk.state == "lost" else format_size(disk.size)),
+        (right("free"), lambda disk: UNKNOWN if disk.state == "lost" else format_size(disk.free)),
+        ("zone", lambda disk: disk.zone or UNKNOWN),
+        (wide("path"), lambda disk: disk.path),
+    )
+    return AlignedTable(fields, disks)
+
+
+def _used_share(disk: DiskCopies) -> str:
+    has_sizes = disk.state != "lost" and disk.size
+    return f"{(disk.size - disk.free) / disk.size:.0%}" if has_sizes else UNKNOWN
 
 
 def balance_table(disks: Sequence[DiskBalance]) -> AlignedTable:
     """A row for each disk that can get copies: how full it is beside all of them, and what is to be moved from it."""
-    rows: list[list[Text | str]] = []
-    for disk in disks:
-        state = Text("copies are moved", "cyan") if disk.is_rebalanced else Text("–")
-        if disk.is_too_full and not disk.is_rebalanced:
-            state = Text("too full", "yellow")
-        excess = format_size(disk.excess) if disk.is_too_full else "–"
-        shares = [f"{disk.used_share:.1%}", f"{round(disk.used_share - disk.mean, 3) + 0.0:+.1%}"]
-        rows.append([str(disk.id), disk.node or "–", *shares, excess, state, disk.path])
-    return AlignedTable(BALANCE_COLUMNS, rows)
+    fields: Fields[DiskBalance] = (
+        ("disk", lambda disk: str(disk.id)),
+        ("node", lambda disk: disk.node or UNKNOWN),
+        (right("used"), lambda disk: f"{disk.used_share:.1%}"),
+        (right("than all"), lambda disk: f"{round(disk.used_share - disk.mean, 3) + 0.0:+.1%}"),
+        (right("too much"), lambda disk: format_size(disk.excess) if disk.is_too_full else UNKNOWN),
+        ("rebalance", _rebalance_state),
+        (wide("path"), lambda disk: disk.path),
+    )
+    return AlignedTable(fields, disks)
+
+
+def _rebalance_state(disk: DiskBalance) -> Text:
+    if disk.is_rebalanced:
+        return Text("copies are moved", "cyan")
+    return Text("too full", "yellow") if disk.is_too_full else Text(UNKNOWN)
 
 
 def _copies(counts: dict[str, int]) -> Text:

@@ -13,7 +13,7 @@ from peerd.cli import following
 from peerd.cli.command import CommandContext
 from peerd.cli.files.catalogue import styled_health
 from peerd.cli.files.disks import disks_table, problems_of
-from peerd.cli.output import AlignedTable, first_line, pluralize, render_progress_bar, right, wide
+from peerd.cli.output import UNKNOWN, AlignedTable, Fields, first_line, pluralize, render_progress_bar, right, wide
 from peerd.cli.tasks.show import node_names
 from peerd.domain.lifecycle import FINISHED, Status
 from peerd.domain.task import Task
@@ -86,14 +86,11 @@ def _counts(counts: dict[str, int]) -> list[Text]:
 
 
 def _tasks_table(running: Sequence[Task], names: Mapping[int, str]) -> AlignedTable:
-    rows: list[list[Text | str]] = [
-        [
-            str(task.id),
-            task.name or "–",
-            names.get(task.worker_node_id or 0, "–"),
-            render_progress_bar(task.progress, BAR_WIDTH),
-            first_line(task.progress_note),
-        ]
-        for task in running
-    ]
-    return AlignedTable([right("task"), "what", "node", "progress", wide("note")], rows)
+    fields: Fields[Task] = (
+        (right("task"), lambda task: str(task.id)),
+        ("what", lambda task: task.name or UNKNOWN),
+        ("node", lambda task: names.get(task.worker_node_id or 0, UNKNOWN)),
+        ("progress", lambda task: render_progress_bar(task.progress, BAR_WIDTH)),
+        (wide("note"), lambda task: first_line(task.progress_note)),
+    )
+    return AlignedTable(fields, running)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from rich.text import Text
 from typer import Argument, Option
 
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.files.paths import split_path
-from peerd.cli.output import format_age, right, wide
+from peerd.cli.output import UNKNOWN, Fields, format_age, right, wide
 from peerd.domain.units import format_size
 from peerd.store.files.listing import UnfinishedUpload
 
 app = new_app("List and abort uploads: files of which only a part was put.")
-
-COLUMNS = ("upload", right("received"), right("size"), "last part", "by", wide("file"))
 
 
 @command(app, "list")
@@ -40,7 +36,15 @@ def list_uploads(
         found += page.uploads
         after = page.next_after
     answer: dict[str, Any] = {"uploads": msgspec.to_builtins(found), "has_more": after is not None}
-    context.print_table(answer, COLUMNS, (_row(one, context.now) for one in found), "there is no unfinished upload")
+    fields: Fields[UnfinishedUpload] = (
+        ("upload", lambda upload: upload.id),
+        (right("received"), lambda upload: format_size(upload.received)),
+        (right("size"), lambda upload: UNKNOWN if upload.size is None else format_size(upload.size)),
+        ("last part", lambda upload: format_age(upload.touched_at, context.now)),
+        ("by", lambda upload: f"{upload.by or UNKNOWN}{' (S3)' if upload.is_of_s3 else ''}"),
+        (wide("file"), lambda upload: f"{upload.bucket}/{upload.key}"),
+    )
+    context.print_table(answer, fields, found, "there is no unfinished upload")
     if after is not None:
         context.warn_of_more(limit)
 
@@ -52,14 +56,3 @@ def abort(
 ) -> None:
     """Abort uploads: their nodes remove what they have of them, within seconds. A put that still runs begins anew."""
     context.act_on_each(ids, context.client.files.uploads.abort, "aborted", "is aborted")
-
-
-def _row(upload: UnfinishedUpload, now: datetime) -> list[Text | str]:
-    return [
-        upload.id,
-        format_size(upload.received),
-        "–" if upload.size is None else format_size(upload.size),
-        format_age(upload.touched_at, now),
-        f"{upload.by or '–'}{' (S3)' if upload.is_of_s3 else ''}",
-        f"{upload.bucket}/{upload.key}",
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from peerd.cli.output import (
     GAP,
     UNKNOWN,
     AlignedTable,
+    Fields,
     first_line,
     format_elapsed,
     format_elapsed_short,
@@ -36,18 +37,8 @@ LAG_WARNING: Final = 1.0
 SILENCE_WARNING: Final = 6.0
 """Seconds without a heartbeat to the master, due every two seconds, that are shown as silence."""
 
-_COLUMNS: Final = (
-    "slot",
-    "state",
-    right("gen", drop_priority=3),
-    right("pid"),
-    right("up"),
-    right("restarts"),
-    right("memory", drop_priority=1),
-    right("cpu", drop_priority=2),
-    right("lag", drop_priority=4),
-    right("tasks"),
-)
+Slot = Mapping[str, Any]
+"""A slot as the master reports it."""
 
 
 def render_node(node_status: Mapping[str, Any] | None, now: datetime) -> RenderableType:
@@ -108,33 +99,39 @@ class SlotsTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it as wide as there is room."""
-        rows = [_slot_cells(slot, self._now) for slot in self._slots]
-        notes = ["; ".join(_slot_notes(slot, self._now)) for slot in self._slots]
+        fields = _slot_fields(self._now)
         if options.max_width >= NOTES_MIN_WIDTH:
-            rows = [[*row, note] for row, note in zip(rows, notes, strict=True)]
-            yield AlignedTable([*_COLUMNS, wide("notes")], rows)
+            notes: Fields[Slot] = ((wide("notes"), lambda slot: _describe_slot(slot, self._now)),)
+            yield AlignedTable([*fields, *notes], self._slots)
             return
-        yield AlignedTable(_COLUMNS, rows)
-        for slot, note in zip(self._slots, notes, strict=True):
-            if note:
+        yield AlignedTable(fields, self._slots)
+        for slot in self._slots:
+            if note := _describe_slot(slot, self._now):
                 yield Padding(Text.assemble((f"{sanitize(slot['name'])}: ", "bold"), note), (0, 0, 0, GAP))
 
 
-def _slot_cells(slot: Mapping[str, Any], now: datetime) -> list[Text | str]:
-    sample, vitals = slot["sample"] or {}, slot["vitals"] or {}
-    memory, cpu, tasks = sample.get("memory"), sample.get("cpu"), vitals.get("in_flight")
-    return [
-        slot["name"],
-        Text(slot["state"].lower(), SLOT_STATE_STYLES.get(slot["state"], "")),
-        str(slot["generation"]),
-        str(slot["pid"] or UNKNOWN),
-        UNKNOWN if slot["started_at"] is None else _age(slot["started_at"], now),
-        Text(str(slot["restarts"]), "yellow" if slot["restarts"] else ""),
-        UNKNOWN if memory is None else format_size(memory),
-        UNKNOWN if cpu is None else f"{100 * cpu:.0f} %",
-        _format_lag(slot["vitals"], _silence_of(slot)),
-        UNKNOWN if tasks is None else str(tasks),
-    ]
+def _slot_fields(now: datetime) -> Fields[Slot]:
+    return (
+        ("slot", lambda slot: str(slot["name"])),
+        ("state", lambda slot: Text(slot["state"].lower(), SLOT_STATE_STYLES.get(slot["state"], ""))),
+        (right("gen", drop_priority=3), lambda slot: str(slot["generation"])),
+        (right("pid"), lambda slot: str(slot["pid"] or UNKNOWN)),
+        (right("up"), lambda slot: UNKNOWN if slot["started_at"] is None else _age(slot["started_at"], now)),
+        (right("restarts"), lambda slot: Text(str(slot["restarts"]), "yellow" if slot["restarts"] else "")),
+        (right("memory", drop_priority=1), lambda slot: _describe_report(slot["sample"], "memory", format_size)),
+        (right("cpu", drop_priority=2), lambda slot: _describe_report(slot["sample"], "cpu", _format_cpu)),
+        (right("lag", drop_priority=4), lambda slot: _format_lag(slot["vitals"], _silence_of(slot))),
+        (right("tasks"), lambda slot: _describe_report(slot["vitals"], "in_flight", str)),
+    )
+
+
+def _format_cpu(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _describe_report(report: Mapping[str, Any] | None, name: str, describe: Callable[[Any], str]) -> str:
+    value = (report or {}).get(name)
+    return UNKNOWN if value is None else describe(value)
 
 
 def _age(since: str, now: datetime) -> str:
@@ -156,6 +153,10 @@ def _format_lag(vitals: Mapping[str, Any] | None, silent_for: float | None) -> T
     if lag is None:
         return Text("blocked", "bold red")
     return f"{1000 * lag:.0f} ms" if lag < LAG_WARNING else Text(f"{lag:.1f} s", "yellow")
+
+
+def _describe_slot(slot: Slot, now: datetime) -> str:
+    return "; ".join(_slot_notes(slot, now))
 
 
 def _slot_notes(slot: Mapping[str, Any], now: datetime) -> Iterator[str]:

@@ -17,7 +17,7 @@ from peerd.cli.command import CommandContext
 from peerd.cli.errors import UsageError
 from peerd.cli.output import AlignedTable, pluralize, sanitize
 from peerd.cli.tasks.bulk import bulk_json, finish
-from peerd.cli.tasks.show import COLUMNS, FilterOptions, filter_option, list_json, node_names, task_row
+from peerd.cli.tasks.show import FilterOptions, filter_option, list_json, node_names, task_fields
 from peerd.domain.bulk import (
     BulkBury,
     BulkCancel,
@@ -227,9 +227,9 @@ def _show_preview(context: CommandContext, preview: BulkPreview, verb: str, coun
     shown = [list_json(task, names) for task in examples]
     answer = {"verb": verb, "matched": count, "at_least": at_least, "examples": shown, "digest": preview.digest}
     sentence = f"would {verb} {describe_count(count, at_least=at_least)}"
-    rows = [task_row(task, names, context.now) for task in examples]
-    more = [f"… and {count - len(rows):,}{'+' if at_least else ''} more"] if count > len(rows) else []
-    context.print_result(answer, sentence, *([AlignedTable(COLUMNS, rows)] if rows else []), *more)
+    table = [lambda: AlignedTable(task_fields(names, context), examples)] if examples else []
+    more = [f"… and {count - len(examples):,}{'+' if at_least else ''} more"] if count > len(examples) else []
+    context.print_result(answer, sentence, *table, *more)
 
 
 def describe_count(count: int, *, at_least: bool) -> str:

@@ -15,6 +15,7 @@ from typer import Argument, Option
 from peerd.cli.arguments import LimitOption
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.output import (
+    Fields,
     LiveDisplay,
     format_age,
     format_timestamp,
@@ -86,8 +87,8 @@ def follow(context: CommandContext, bulk: BulkAction) -> BulkAction:
 
 def render_bulk(bulk: BulkAction) -> Text:
     """A bar, and how many are done of how many."""
-    count = f"  {bulk.done:,} of {bulk.matched:,}{'+' if bulk.at_least else ''}"
-    line = Text.assemble(f"  {bulk.action_name}  ", render_progress_bar(bulk.progress, BAR), count)
+    bar = render_progress_bar(bulk.progress, BAR)
+    line = Text.assemble(f"  {bulk.action_name}  ", bar, f"  {_describe_done(bulk)}")
     for number, word in ((bulk.skipped, "changed"), (bulk.failed, "refused"), (bulk.postponed, "locked")):
         if number:
             line.append(f", {number:,} {word}")
@@ -106,7 +107,6 @@ def bulk_json(bulk: BulkAction) -> dict[str, Any]:
 
 app = new_app("List, show, watch, pause, resume and cancel bulk actions.")
 
-COLUMNS: Final = (right("id"), "action", "state", "", right("done"), right("changed"), right("refused"), wide("tasks"))
 STYLES: Final = {
     BulkState.COUNTING: "cyan",
     BulkState.RUNNING: "bold yellow",
@@ -126,8 +126,17 @@ def list_bulk(
 ) -> None:
     """List bulk actions, the newest first."""
     found = context.client.bulk.list(states=state, limit=limit)
-    rows = (_row(bulk, context.now) for bulk in found)
-    context.print_table([bulk_json(bulk) for bulk in found], COLUMNS, rows, "there are no such bulk actions")
+    fields: Fields[BulkAction] = (
+        (right("id"), lambda bulk: str(bulk.id)),
+        ("action", lambda bulk: bulk.action_name),
+        ("state", lambda bulk: Text(bulk.state, STYLES[bulk.state])),
+        ("", lambda bulk: format_age(bulk.finished_at or bulk.created_at, context.now)),
+        (right("done"), _describe_done),
+        (right("changed"), lambda bulk: f"{bulk.skipped:,}"),
+        (right("refused"), lambda bulk: Text(f"{bulk.failed:,}", "red" if bulk.failed else "")),
+        (wide("tasks"), _describe_filter),
+    )
+    context.print_table([bulk_json(bulk) for bulk in found], fields, found, "there are no such bulk actions")
 
 
 @command(app)
@@ -166,17 +175,8 @@ def _print_state(context: CommandContext, bulk: BulkAction) -> None:
     context.print_result(bulk_json(bulk), sentence)
 
 
-def _row(bulk: BulkAction, now: datetime) -> list[Text | str]:
-    return [
-        str(bulk.id),
-        bulk.action_name,
-        Text(bulk.state, STYLES[bulk.state]),
-        format_age(bulk.finished_at or bulk.created_at, now),
-        f"{bulk.done:,} of {bulk.matched:,}{'+' if bulk.at_least else ''}",
-        f"{bulk.skipped:,}",
-        Text(f"{bulk.failed:,}", "red" if bulk.failed else ""),
-        _describe_filter(bulk),
-    ]
+def _describe_done(bulk: BulkAction) -> str:
+    return f"{bulk.done:,} of {bulk.matched:,}{'+' if bulk.at_least else ''}"
 
 
 def _describe_filter(bulk: BulkAction) -> str:
@@ -199,7 +199,7 @@ def _details(bulk: BulkAction, now: datetime) -> RenderableType:
         ("tasks", _describe_filter(bulk)),
         ("state", Text(bulk.state, STYLES[bulk.state])),
         ("progress", render_progress_bar(bulk.progress, 20)),
-        ("done", f"{bulk.done:,} of {bulk.matched:,}{'+' if bulk.at_least else ''}; {bulk.examined:,} examined"),
+        ("done", f"{_describe_done(bulk)}; {bulk.examined:,} examined"),
         ("changed", f"{bulk.skipped:,} since they were found"),
         ("locked", f"{bulk.postponed:,} rows by other sessions" if bulk.postponed else "–"),
         ("created", format_timestamp(bulk.created_at, now)),

@@ -19,7 +19,9 @@ from peerd.cli.arguments import LimitOption, parse_duration_option
 from peerd.cli.command import CommandContext
 from peerd.cli.output import (
     STATUS_STYLES,
+    UNKNOWN,
     Column,
+    Fields,
     first_line,
     format_elapsed,
     format_elapsed_short,
@@ -44,15 +46,6 @@ MAX_SHOWN_CHARACTERS = 4_000
 """Characters of a body, a result or a traceback that are printed."""
 OMITTED_COLUMNS = ("body", "body_bytes", "result")
 """Columns that a list leaves out, since they may be large; `peerd tasks show` has them."""
-COLUMNS = (
-    right("id"),
-    Column("task", max_width=32),
-    "status",
-    "",
-    right("attempts"),
-    Column("node", max_width=16),
-    wide("note"),
-)
 JOB_COUNTERS = ("reserves", "timeouts", "releases", "buries", "kicks")
 
 filter_option = partial(Option, rich_help_panel="Filters")
@@ -103,7 +96,7 @@ def list_tasks(
     names = node_names(context.client)
     answer = {"items": [list_json(task, names) for task in page.items], "next": page.next, "examined": page.examined}
     empty = _describe_nothing(page, is_filtered=after is not None or options != FilterOptions())
-    context.print_table(answer, COLUMNS, (task_row(task, names, context.now) for task in page.items), empty)
+    context.print_table(answer, task_fields(names, context), page.items, empty)
     if page.items and page.next is not None:
         context.print_hint(f"more: --after {page.next}")
 
@@ -189,17 +182,17 @@ def format_run_time(task: Task) -> str:
     return format_elapsed((task.finished_at - task.worker_started_at).total_seconds())
 
 
-def task_row(task: Task, names: Mapping[int, str], now: datetime) -> list[Text | str]:
-    """The cells of `COLUMNS`."""
-    return [
-        str(task.id),
-        task_title(task),
-        Text(task.status, STATUS_STYLES[task.status]),
-        Text(describe_since(task, now), "bright_black"),
-        f"{task.attempts_made}/{task.max_attempts or '–'}",
-        describe_node(task, names),
-        describe_note(task),
-    ]
+def task_fields(names: Mapping[int, str], context: CommandContext) -> Fields[Task]:
+    """The columns of a list of tasks."""
+    return (
+        (right("id"), lambda task: str(task.id)),
+        (Column("task", max_width=32), task_title),
+        ("status", lambda task: Text(task.status, STATUS_STYLES[task.status])),
+        ("", lambda task: Text(describe_since(task, context.now), "bright_black")),
+        (right("attempts"), lambda task: f"{task.attempts_made}/{task.max_attempts or UNKNOWN}"),
+        (Column("node", max_width=16), lambda task: describe_node(task, names)),
+        (wide("note"), describe_note),
+    )
 
 
 def describe_note(task: Task) -> str:

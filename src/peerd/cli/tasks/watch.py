@@ -21,6 +21,7 @@ from peerd.cli.output import (
     STATUS_STYLES,
     AlignedTable,
     Column,
+    Fields,
     LiveDisplay,
     first_line,
     format_age,
@@ -157,21 +158,17 @@ def render_bars(running: Sequence[Task], names: Mapping[int, str], now: datetime
     """A row for each task that runs, as many as the terminal has room for."""
     fitting = running[: max(console.height - 4, 1)]
     is_wide = console.width >= WIDE_TERMINAL
-    columns = (right(""), Column(max_width=28 if is_wide else 16), "", Column(max_width=14), wide(""))
-    rows = [
-        (
-            Text(str(task.id), "bold"),
-            task_title(task),
-            render_progress_bar(task.progress, 30 if is_wide else 16),
-            describe_node(task, names),
-            Text(_describe_progress(task, now), "bright_black"),
-        )
-        for task in fitting
-    ]
+    fields: Fields[Task] = (
+        (right(""), lambda task: Text(str(task.id), "bold")),
+        (Column(max_width=28 if is_wide else 16), task_title),
+        ("", lambda task: render_progress_bar(task.progress, 30 if is_wide else 16)),
+        (Column(max_width=14), lambda task: describe_node(task, names)),
+        (wide(""), lambda task: Text(_describe_progress(task, now), "bright_black")),
+    )
     left = len(running) - len(fitting)
     rest = [Text(f"… and {left} more", "bright_black")] if left else []
     waiting = [] if running else [Text("no task is running (Ctrl-C ends the watch)", "bright_black")]
-    return Group(AlignedTable(columns, rows), *rest, *waiting)
+    return Group(AlignedTable(fields, fitting), *rest, *waiting)
 
 
 def _describe_progress(task: Task, now: datetime) -> str:
