@@ -38,7 +38,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         queues: by name.
         figures: of each queue, of the last ten minutes.
         nodes: by name.
+        node_names: the names of the nodes, by their ids.
         loads: of each node.
+        utilisation: of each node, as far as it is known: the share of its slots that are busy.
         status: of the tasks; None: the newest of all.
         tasks: at the most `MOST_TASKS`.
         has_more_tasks: whether there are others of the status.
@@ -51,7 +53,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueState]
     figures: dict[str, AttemptFigures]
     nodes: list[Node]
+    node_names: dict[int, str]
     loads: dict[str, NodeLoad]
+    utilisation: dict[str, float | None]
     status: Status | None
     tasks: list[Task]
     has_more_tasks: bool
@@ -76,13 +80,16 @@ def read_cluster(client: Client, status: Status | None, *, is_first: bool = Fals
         more = read_page(after=page.next, limit=MOST_TASKS - len(page.items))
         page = msgspec.structs.replace(more, items=[*page.items, *more.items])
     overview = None if is_first else _read_overview(client)
+    nodes = client.nodes.list()
     return Reading(
         now=client.now() if overview is None else overview.now,
         overview=overview,
         queues=client.queues.list(),
         figures={} if is_first else _queue_figures(client, overview),
-        nodes=client.nodes.list(),
+        nodes=nodes,
+        node_names={node.id: node.name for node in nodes},
         loads={load.name: load for load in client.nodes.loads()},
+        utilisation={} if overview is None else {node.name: node.utilisation for node in overview.nodes},
         status=status,
         tasks=page.items,
         has_more_tasks=page.next is not None,

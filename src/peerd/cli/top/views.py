@@ -1,4 +1,4 @@
-"""The four tables: their columns, their rows, and by what these are sorted."""
+"""The four tables: their columns, the cells of their rows, and by what these are sorted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.text import Text
 from peerd.cli.cluster.statistics import format_rate, format_seconds
 from peerd.cli.output import (
     STATUS_STYLES,
+    UNKNOWN,
     Column,
     first_line,
     format_age,
@@ -24,15 +25,18 @@ from peerd.cli.tasks.show import describe_node, describe_note, describe_since, t
 from peerd.cli.top.reading import Reading
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
+from peerd.store.nodes import Node
 from peerd.store.queue_states import QueueState
 
 BAR_WIDTH: Final = 6
 LONGEST: Final = 300
 """Characters of a cell."""
-COUNTED_FIRST: Final = (Status.PENDING, Status.WORKING, Status.FAILURE)
-COUNTED_LAST: Final = (Status.SCHEDULED, Status.BURIED, Status.DEAD)
-"""The columns of a queue in their order; its figures stand between the first and the last."""
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+QUEUE_STYLES: Final = {"paused": "yellow", "unserved": "red", "open": "green"}
+NODE_STYLES: Final = {"active": "green", "draining": "yellow", "silent": "bold red"}
+ALERT_STYLES: Final = {"on": "bold red", "recent": "yellow"}
+SortedCell = tuple[Text, Any]
+"""A cell, and what it is sorted by."""
 
 
 class TopRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,17 +66,35 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
         id: its name in the code.
         label: its name on the screen.
         noun: one row of it.
-        columns: of which a narrow terminal shows fewer.
-        rows: makes them of a reading.
+        items: what its rows stand for.
+        key: the attribute of an item that actions name it by.
+        describe: what else the name of an item says in a question.
+        fields: the columns, some of which a narrow terminal leaves out, each with what makes its cell.
         empty: what is shown without a row.
     """
 
     id: str
     label: str
     noun: str
-    columns: tuple[Column, ...]
-    rows: Callable[[Reading], Sequence[TopRow]]
+    items: Callable[[Reading], Sequence[Any]]
+    key: str
+    describe: Callable[[Any], str] = lambda _: ""
+    fields: tuple[tuple[Column, Callable[[Any, Reading], SortedCell]], ...]
     empty: str
+
+    @property
+    def columns(self) -> list[Column]:
+        """The columns alone."""
+        return [column for column, _ in self.fields]
+
+    def rows(self, reading: Reading) -> list[TopRow]:
+        """The rows of a reading."""
+        return [self._row(item, reading) for item in self.items(reading)]
+
+    def _row(self, item: Any, reading: Reading) -> TopRow:
+        key = str(getattr(item, self.key))
+        cells, order = zip(*[make_cell(item, reading) for _, make_cell in self.fields], strict=True)
+        return TopRow(key=key, name=plain_line(f"{self.noun} {key}{self.describe(item)}"), cells=cells, order=order)
 
 
 def plain_line(value: object) -> str:
@@ -84,136 +106,101 @@ def plain_line(value: object) -> str:
     return first_line(str(value)[:LONGEST]).replace("\t", " ")
 
 
+# ---------------------------------------------------------------- cells
+
+
 def _cell(value: object, style: str = "", *, is_right: bool = False) -> Text:
     justify = "right" if is_right else "left"
     return Text(plain_line(value), style, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
 
 
-def _number(value: float | None, style: str = "") -> Text:
-    return _cell("–" if value is None else f"{value:,.0f}", style if value else "bright_black", is_right=True)
+def _word(value: str | None, style: str = "") -> SortedCell:
+    return _cell(value or UNKNOWN, style), value or ""
 
 
-def _seconds(value: float | None) -> tuple[Text, float]:
-    return _cell("–" if value is None else format_seconds(value), is_right=True), -1.0 if value is None else value
+def _number(value: float | None, style: str = "") -> SortedCell:
+    text = UNKNOWN if value is None else f"{value:,.0f}"
+    return _cell(text, style if value else "bright_black", is_right=True), value or 0
 
 
-def _bar(share: float | None) -> tuple[Text, float]:
+def _seconds(value: float | None) -> SortedCell:
+    return _cell(format_seconds(value), is_right=True), -1.0 if value is None else value
+
+
+def _bar(share: float | None) -> SortedCell:
     return Text("") if share is None else render_progress_bar(share, BAR_WIDTH), -1.0 if share is None else share
 
 
-def _row(key: str, name: str, *pairs: tuple[Text, Any]) -> TopRow:
-    return TopRow(
-        key=key,
-        name=plain_line(name),
-        cells=tuple(cell for cell, _ in pairs),
-        order=tuple(order for _, order in pairs),
-    )
+def _age(moment: datetime | None, now: datetime) -> SortedCell:
+    return _cell(format_age(moment and min(moment, now), now)), moment or LONG_AGO
 
 
-# ---------------------------------------------------------------- rows
+def _task_status(task: Task, reading: Reading) -> SortedCell:
+    return _cell("" if reading.status else task.status, STATUS_STYLES[task.status]), task.status
 
 
-def _task_rows(reading: Reading) -> list[TopRow]:
-    names = {node.id: node.name for node in reading.nodes}
-    return [_task_row(task, names, reading) for task in reading.tasks]
-
-
-def _task_row(task: Task, names: dict[int, str], reading: Reading) -> TopRow:
-    title, node, note = task_title(task), describe_node(task, names), task.progress_note or describe_note(task)
-    moment = task.worker_started_at if task.status is Status.WORKING else task.finished_at or task.start_at
+def _attempts(task: Task, _: Reading) -> SortedCell:
     made = task.attempts_made
-    is_running, now = task.status is Status.WORKING, reading.now
-    return _row(
-        str(task.id),
-        f"task {task.id} ({title})",
-        (_cell(task.id, is_right=True), task.id),
-        (_cell(title), title),
-        (_cell("" if reading.status else task.status, STATUS_STYLES[task.status]), task.status),
-        (_cell(describe_since(task, now).removeprefix("for ")), (now - (moment or task.created_at)).total_seconds()),
-        (_cell(f"{made}/{task.max_attempts or '–'}", is_right=True), made),
-        (_cell(node), node),
-        _bar(task.progress if is_running else None),
-        (_cell(note if is_running else describe_note(task)), note),
-    )
+    return _cell(f"{made}/{task.max_attempts or UNKNOWN}", is_right=True), made
 
 
-def _queue_rows(reading: Reading) -> list[TopRow]:
-    return [_queue_row(queue, reading) for queue in reading.queues]
+def _task_node(task: Task, reading: Reading) -> SortedCell:
+    node = describe_node(task, reading.node_names)
+    return _cell(node), node
 
 
-def _queue_row(queue: QueueState, reading: Reading) -> TopRow:
-    figures = reading.figures.get(queue.name)
-    oldest = None if queue.oldest_pending_at is None else (reading.now - queue.oldest_pending_at).total_seconds()
+def _since(task: Task, reading: Reading) -> SortedCell:
+    moment = task.worker_started_at if task.status is Status.WORKING else task.finished_at or task.start_at
+    shown = describe_since(task, reading.now).removeprefix("for ")
+    return _cell(shown), (reading.now - (moment or task.created_at)).total_seconds()
+
+
+def _note(task: Task, _: Reading) -> SortedCell:
+    note = task.progress_note or describe_note(task)
+    return _cell(note if task.status is Status.WORKING else describe_note(task)), note
+
+
+def _queue_state(queue: QueueState, _: Reading) -> SortedCell:
     state = "paused" if queue.paused else "open" if queue.known else "unserved"
-    state_style = {"paused": "yellow", "unserved": "red"}.get(state, "green")
-    failed = 0 if figures is None else figures.failures
-    rate = 0.0 if figures is None else figures.per_second
-    return _row(
-        queue.name,
-        f"queue {queue.name}",
-        (_cell(queue.name), queue.name),
-        (_cell(state, state_style), state),
-        *[_count(queue, status) for status in COUNTED_FIRST],
-        (
-            _cell("–" if oldest is None else format_elapsed_short(oldest), is_right=True),
-            -1.0 if oldest is None else oldest,
-        ),
-        (_cell(format_rate(rate * 60) if rate else "–", is_right=True), rate),
-        (_number(failed, "red"), failed),
-        *[_count(queue, status) for status in COUNTED_LAST],
-        _seconds(None if figures is None else figures.wait.p95),
-        _seconds(None if figures is None else figures.run.p95),
-    )
+    return _word(state, QUEUE_STYLES[state])
 
 
-def _count(queue: QueueState, status: Status) -> tuple[Text, int]:
-    count = queue.counts.get(status, 0)
-    text = _number(count, STATUS_STYLES[status])
+def _count(queue: QueueState, status: Status) -> SortedCell:
+    text, count = _number(queue.counts.get(status, 0), STATUS_STYLES[status])
     return (text.append("+") if status in queue.at_least else text), count
 
 
-def _node_rows(reading: Reading) -> list[TopRow]:
-    figures = {} if reading.overview is None else {node.name: node for node in reading.overview.nodes}
-    rows = []
-    for node in reading.nodes:
-        load, figure = reading.loads.get(node.name), figures.get(node.name)
-        state = node.state
-        style = {"active": "green", "draining": "yellow", "silent": "bold red"}.get(state, "")
-        rows.append(
-            _row(
-                node.name,
-                f"node {node.name}",
-                (_cell(node.name), node.name),
-                (_cell(state, style), state),
-                (_number(None if load is None else load.running), 0 if load is None else load.running),
-                (_number(None if load is None else load.slots), 0 if load is None else load.slots),
-                _bar(None if figure is None else figure.utilisation),
-                (
-                    _cell(format_age(node.checked_at and min(node.checked_at, reading.now), reading.now)),
-                    node.checked_at or LONG_AGO,
-                ),
-                (_cell(node.version or "–"), node.version or ""),
-                (_cell(node.address or "–"), node.address or ""),
-            )
-        )
-    return rows
+def _oldest(queue: QueueState, reading: Reading) -> SortedCell:
+    if queue.oldest_pending_at is None:
+        return _cell(UNKNOWN, is_right=True), -1.0
+    seconds = (reading.now - queue.oldest_pending_at).total_seconds()
+    return _cell(format_elapsed_short(seconds), is_right=True), seconds
 
 
-def _alert_rows(reading: Reading) -> list[TopRow]:
-    styles = {"on": "bold red", "recent": "yellow"}
-    return [
-        _row(
-            str(alert.id),
-            f"alert {alert.id}",
-            (_cell(alert.state, styles.get(alert.state, "")), alert.state),
-            (_cell(alert.kind), alert.kind),
-            (_cell(alert.subject or "–"), alert.subject or ""),
-            (_cell(format_age(alert.last_seen_at, reading.now)), alert.last_seen_at),
-            (_cell(alert.about_node or "–"), alert.about_node or ""),
-            (_cell(alert.text), alert.text),
-        )
-        for alert in reading.alerts
-    ]
+def _rate(queue: QueueState, reading: Reading) -> SortedCell:
+    figures = reading.figures.get(queue.name)
+    rate = 0.0 if figures is None else figures.per_second
+    return _cell(format_rate(rate * 60) if rate else UNKNOWN, is_right=True), rate
+
+
+def _failed(queue: QueueState, reading: Reading) -> SortedCell:
+    figures = reading.figures.get(queue.name)
+    return _number(0 if figures is None else figures.failures, "red")
+
+
+def _wait(queue: QueueState, reading: Reading) -> SortedCell:
+    figures = reading.figures.get(queue.name)
+    return _seconds(None if figures is None else figures.wait.p95)
+
+
+def _run(queue: QueueState, reading: Reading) -> SortedCell:
+    figures = reading.figures.get(queue.name)
+    return _seconds(None if figures is None else figures.run.p95)
+
+
+def _load(node: Node, reading: Reading, name: str) -> SortedCell:
+    load = reading.loads.get(node.name)
+    return _number(None if load is None else getattr(load, name))
 
 
 # ---------------------------------------------------------------- tables
@@ -223,71 +210,76 @@ VIEWS: Final = (
         id="tasks",
         label="Tasks",
         noun="task",
-        columns=(
-            right("Id"),
-            Column("Task", max_width=40),
-            Column("Status"),
-            Column("Since"),
-            right("Attempts", drop_priority=2),
-            Column("Node", max_width=24, drop_priority=1),
-            Column("Progress"),
-            wide("Note"),
+        items=lambda reading: reading.tasks,
+        key="id",
+        describe=lambda task: f" ({task_title(task)})",
+        fields=(
+            (right("Id"), lambda task, _: (_cell(task.id, is_right=True), task.id)),
+            (Column("Task", max_width=40), lambda task, _: (_cell(task_title(task)), task_title(task))),
+            (Column("Status"), _task_status),
+            (Column("Since"), _since),
+            (right("Attempts", drop_priority=2), _attempts),
+            (Column("Node", max_width=24, drop_priority=1), _task_node),
+            (Column("Progress"), lambda task, _: _bar(task.progress if task.status is Status.WORKING else None)),
+            (wide("Note"), _note),
         ),
-        rows=_task_rows,
         empty="no task",
     ),
     TopView(
         id="queues",
         label="Queues",
         noun="queue",
-        columns=(
-            Column("Queue", max_width=40),
-            Column("State"),
-            right("Pending"),
-            right("Running"),
-            right("Failure"),
-            right("Oldest"),
-            right("Done/min"),
-            right("Failed"),
-            right("Scheduled", drop_priority=3),
-            right("Buried", drop_priority=4),
-            right("Dead", drop_priority=1),
-            right("Wait p95", drop_priority=2),
-            right("Run p95", drop_priority=5),
+        items=lambda reading: reading.queues,
+        key="name",
+        fields=(
+            (Column("Queue", max_width=40), lambda queue, _: _word(queue.name)),
+            (Column("State"), _queue_state),
+            (right("Pending"), lambda queue, _: _count(queue, Status.PENDING)),
+            (right("Running"), lambda queue, _: _count(queue, Status.WORKING)),
+            (right("Failure"), lambda queue, _: _count(queue, Status.FAILURE)),
+            (right("Oldest"), _oldest),
+            (right("Done/min"), _rate),
+            (right("Failed"), _failed),
+            (right("Scheduled", drop_priority=3), lambda queue, _: _count(queue, Status.SCHEDULED)),
+            (right("Buried", drop_priority=4), lambda queue, _: _count(queue, Status.BURIED)),
+            (right("Dead", drop_priority=1), lambda queue, _: _count(queue, Status.DEAD)),
+            (right("Wait p95", drop_priority=2), _wait),
+            (right("Run p95", drop_priority=5), _run),
         ),
-        rows=_queue_rows,
         empty="no queue has tasks",
     ),
     TopView(
         id="nodes",
         label="Nodes",
         noun="node",
-        columns=(
-            Column("Node", max_width=40),
-            Column("State"),
-            right("Running"),
-            right("Slots"),
-            Column("Busy"),
-            Column("Heartbeat"),
-            Column("Version", drop_priority=2),
-            Column("Address", drop_priority=1, max_width=40),
+        items=lambda reading: reading.nodes,
+        key="name",
+        fields=(
+            (Column("Node", max_width=40), lambda node, _: _word(node.name)),
+            (Column("State"), lambda node, _: _word(node.state, NODE_STYLES.get(node.state, ""))),
+            (right("Running"), lambda node, reading: _load(node, reading, "running")),
+            (right("Slots"), lambda node, reading: _load(node, reading, "slots")),
+            (Column("Busy"), lambda node, reading: _bar(reading.utilisation.get(node.name))),
+            (Column("Heartbeat"), lambda node, reading: _age(node.checked_at, reading.now)),
+            (Column("Version", drop_priority=2), lambda node, _: _word(node.version)),
+            (Column("Address", drop_priority=1, max_width=40), lambda node, _: _word(node.address)),
         ),
-        rows=_node_rows,
         empty="no node has registered",
     ),
     TopView(
         id="alerts",
         label="Alerts",
         noun="alert",
-        columns=(
-            Column("State"),
-            Column("Kind"),
-            Column("About", max_width=24),
-            Column("Seen"),
-            Column("Node", max_width=24, drop_priority=1),
-            wide("Text"),
+        items=lambda reading: reading.alerts,
+        key="id",
+        fields=(
+            (Column("State"), lambda alert, _: _word(alert.state, ALERT_STYLES.get(alert.state, ""))),
+            (Column("Kind"), lambda alert, _: _word(alert.kind)),
+            (Column("About", max_width=24), lambda alert, _: _word(alert.subject)),
+            (Column("Seen"), lambda alert, reading: _age(alert.last_seen_at, reading.now)),
+            (Column("Node", max_width=24, drop_priority=1), lambda alert, _: _word(alert.about_node)),
+            (wide("Text"), lambda alert, _: (_cell(alert.text), alert.text)),
         ),
-        rows=_alert_rows,
         empty="no alert was raised lately",
     ),
 )
