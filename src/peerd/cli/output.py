@@ -43,11 +43,6 @@ sanitize: Final = escape_text
 """Escapes characters that control a terminal, and surrogates, which no stream can encode."""
 
 
-def to_text(value: Text | str) -> Text:
-    """A styled text as it is; a string sanitized."""
-    return value if isinstance(value, Text) else Text(sanitize(value))
-
-
 def first_line(text: str | None) -> str:
     """The first line of a text, sanitized."""
     stripped = (text or "").strip()
@@ -234,7 +229,7 @@ def make_key_value_table(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
     rich_table.add_column(style="bright_black", no_wrap=True)
     rich_table.add_column(overflow="fold")
     for name, value in pairs:
-        rich_table.add_row(name, to_text(value))
+        rich_table.add_row(name, value if isinstance(value, Text) else Text(sanitize(value)))
     return Padding(rich_table, (0, 0, 0, GAP), expand=False)
 
 

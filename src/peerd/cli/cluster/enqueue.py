@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,30 +25,37 @@ _when = partial(Option, rich_help_panel="When and where")
 _body = partial(Option, rich_help_panel="Instead of a JSON body")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options of a task, which `Client.enqueue` has under the same names; it takes a file as bytes."""
+
+    text: Annotated[str | None, _body(metavar="TEXT", help="A body that is text.")] = None
+    file: Annotated[Path | None, _body(metavar="PATH", help="A body of bytes, from a file.")] = None
+    priority: Annotated[int | None, Option(help="Larger is first; default: 10.")] = None
+    max_attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None
+    timeout: Annotated[str | None, Option(metavar="DURATION", help="The longest run of an attempt.")] = None
+    unique: Annotated[str | None, Option(metavar="KEY", help="Allow only one task with this key.")] = None
+    unique_for: Annotated[
+        str | None, Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
+    ] = None
+    limit_key: Annotated[str | None, Option(metavar="KEY", help="The key that limits count, e.g. a customer.")] = None
+    trace_context: Annotated[str | None, Option(metavar="TRACEPARENT", help="W3C trace context.")] = None
+    start_at: Annotated[str | None, _when(metavar="TIME", help="The earliest start.")] = None
+    start_in: Annotated[str | None, _when(metavar="DURATION", help="The earliest start, from now.")] = None
+    finish_at: Annotated[str | None, _when(metavar="TIME", help="Drop it unless started by then.")] = None
+    finish_in: Annotated[str | None, _when(metavar="DURATION", help="Drop it unless started by then.")] = None
+    node: Annotated[str | None, _when(metavar="NODE", help="Only this node may run it.")] = None
+
+
 @command(app)
 def enqueue(
     context: CommandContext,
     queue: Annotated[str, Argument(help="The queue.")],
+    options: TaskOptions,
     name: Annotated[str, Argument(metavar="HANDLER", help="The handler.")] = "",
     body: Annotated[
         str | None, Argument(metavar="JSON", help="The body: the handler's arguments; - reads stdin.")
     ] = None,
-    text: Annotated[str | None, _body(metavar="TEXT", help="A body that is text.")] = None,
-    file: Annotated[Path | None, _body(metavar="PATH", help="A body of bytes, from a file.")] = None,
-    priority: Annotated[int | None, Option(help="Larger is first; default: 10.")] = None,
-    max_attempts: Annotated[int | None, Option(help="The maximum number of attempts.")] = None,
-    timeout: Annotated[str | None, Option(metavar="DURATION", help="The longest run of an attempt.")] = None,
-    unique: Annotated[str | None, Option(metavar="KEY", help="Allow only one task with this key.")] = None,
-    unique_for: Annotated[
-        str | None, Option(metavar="SCOPE", help="How long the key holds: unfinished, forever, or a duration.")
-    ] = None,
-    limit_key: Annotated[str | None, Option(metavar="KEY", help="The key that limits count, e.g. a customer.")] = None,
-    trace_context: Annotated[str | None, Option(metavar="TRACEPARENT", help="W3C trace context.")] = None,
-    start_at: Annotated[str | None, _when(metavar="TIME", help="The earliest start.")] = None,
-    start_in: Annotated[str | None, _when(metavar="DURATION", help="The earliest start, from now.")] = None,
-    finish_at: Annotated[str | None, _when(metavar="TIME", help="Drop it unless started by then.")] = None,
-    finish_in: Annotated[str | None, _when(metavar="DURATION", help="Drop it unless started by then.")] = None,
-    node: Annotated[str | None, _when(metavar="NODE", help="Only this node may run it.")] = None,
     wait: Annotated[bool, Option("--wait", help="Wait until it has ended, and print its result.")] = False,
     wait_for: Annotated[str | None, Option(metavar="DURATION", help="With --wait: at most this long.")] = None,
 ) -> None:
@@ -57,28 +65,19 @@ def enqueue(
 
     A TIME is ISO 8601 with its zone, e.g. 2026-11-21T09:30:00Z. A DURATION is e.g. 500ms, 10s, 1h30m.
     """
-    if body is not None and text is not None:
+    if body is not None and options.text is not None:
         raise UsageError("two bodies: give JSON or --text, not both")
     timeout_seconds = None if wait_for is None else parse_duration_option("--wait-for", wait_for)
-    options: dict[str, Any] = {
+    arguments: dict[str, Any] = asdict(options) | {
         "name": name,
-        "text": text if body is None else read_json_body(body),
-        "bytes": None if file is None else _read_body_file(file),
-        "priority": priority,
-        "max_attempts": max_attempts,
-        "timeout": timeout,
-        "unique": unique,
-        "unique_for": unique_for,
-        "limit_key": limit_key,
-        "trace_context": trace_context,
-        "start_at": parse_time_option("--start-at", start_at),
-        "start_in": start_in,
-        "finish_at": parse_time_option("--finish-at", finish_at),
-        "finish_in": finish_in,
-        "node": node,
+        "text": options.text if body is None else read_json_body(body),
+        "bytes": None if options.file is None else _read_body_file(options.file),
+        "start_at": parse_time_option("--start-at", options.start_at),
+        "finish_at": parse_time_option("--finish-at", options.finish_at),
     }
-    warning = None if file is not None else context.client.queues.misfit(queue, name, options["text"])
-    job = context.client.enqueue(queue, **options)
+    del arguments["file"]
+    warning = None if options.file is not None else context.client.queues.misfit(queue, name, arguments["text"])
+    job = context.client.enqueue(queue, **arguments)
     if warning is not None:
         context.print_warning(f"{warning}. Task {job.id} waits for a node with such code; or cancel it")
     if wait:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+import msgspec
 from rich.text import Text
 from typer import Argument, Option
 
@@ -69,12 +70,7 @@ def set_limit(
     limit = context.client.limits.set(
         subject.queue, key=subject.key, each_key=subject.each_key, running=running, rate=rate
     )
-    answer = {
-        "queue": limit.queue,
-        "key": limit.key,
-        "running": limit.running,
-        "rate": None if limit.rate is None else str(limit.rate),
-    }
+    answer = msgspec.structs.asdict(limit) | {"rate": None if limit.rate is None else str(limit.rate)}
     context.print_result(answer, f"{describe_subject(limit.queue, limit.key)}: {_describe_limit(limit)}")
 
 

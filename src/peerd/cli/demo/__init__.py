@@ -12,7 +12,7 @@ from typer import Option
 
 from peerd.cli.arguments import parse_duration_option
 from peerd.cli.command import CommandContext, command, new_app
-from peerd.cli.demo.dashboard import bind_address, require_dashboard
+from peerd.cli.demo.dashboard import HOST, require_dashboard
 from peerd.cli.demo.sandbox import DemoSandbox
 from peerd.cli.demo.script import DemoScript
 from peerd.cli.errors import CommandError, UsageError
@@ -57,7 +57,8 @@ def demo(
         raise UsageError("--port is the port of the dashboard", "add --open")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the nodes are stopped in order
     url = context.environment.get("PEERD_DATABASE_URL")
-    with DemoSandbox.create(folder, url, bind_address(port) if is_open else None) as sandbox:
+    dashboard = f"{HOST}:{port or 0}" if is_open else None  # for 0, the system chooses a free port
+    with DemoSandbox.create(folder, url, dashboard) as sandbox:
         script = DemoScript(context, sandbox, clip=clip, count=tasks, timeout=timeout_seconds, is_open=is_open)
         if not script.run():
             raise CommandError("the demo did not end as expected", f"read the nodes' logs in {sandbox.folder}")

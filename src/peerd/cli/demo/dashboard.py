@@ -71,15 +71,6 @@ class DashboardLogin(NamedTuple):
         return f"{self.address} (log in as {self.name}, password {self.password})"
 
 
-def bind_address(port: int | None) -> str:
-    """The `bind` setting; the system chooses a free port where none is given.
-
-    >>> bind_address(8080), bind_address(None)
-    ('127.0.0.1:8080', '127.0.0.1:0')
-    """
-    return f"{HOST}:{port or 0}"
-
-
 def wait_for_dashboard(run_directory: Path, log: Path) -> str:
     """Wait until the dashboard of a running node answers, and return its URL.
 

@@ -111,7 +111,7 @@ def main(fd: int) -> None:
     with os.fdopen(fd, "w", encoding="utf-8") as results:
         for section, name, entry in request["named"]:
             try:
-                result = IMPORTERS[section](name, entry)
+                result = IMPORTERS[section](name, entry) or {}
             except (PeerdError, ImportStringError) as error:
                 result = {"error": str(error).removeprefix(f"[{section}.{name}] ").removeprefix("[errors] ")}
             results.write(json.dumps({"section": section, "name": name, **result}) + "\n")
@@ -132,39 +132,35 @@ def _describe_worker(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any
     return {"queues": queues}
 
 
-def _check_setup(_: str, entry: str) -> Mapping[str, Any]:
+def _check_setup(_: str, entry: str) -> None:
     from peerd.entrypoints.agent import find_setup  # noqa: PLC0415 - as above
 
     find_setup(entry)
-    return {}
 
 
-def _check_error_hook(_: str, entry: str) -> Mapping[str, Any]:
+def _check_error_hook(_: str, entry: str) -> None:
     from peerd.entrypoints.process_parts import load_error_hook  # noqa: PLC0415 - as above
 
     load_error_hook(entry)
-    return {}
 
 
-def _check_schedule(_: str, entry: str) -> Mapping[str, Any]:
+def _check_schedule(_: str, entry: str) -> None:
     from peerd.entrypoints.process_parts import import_object  # noqa: PLC0415 - as above
     from peerd.schedules.run_executor import NotAFunction  # noqa: PLC0415 - as above
 
     if not callable(found := import_object(entry)):
         raise NotAFunction(entry, found)
-    return {}
 
 
-def _check_web(name: str, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_web(name: str, settings: Mapping[str, Any]) -> None:
     from peerd.entrypoints.web import load_app, require_server  # noqa: PLC0415 - as above
 
     section = deserialize_section(settings, WebSettings)
     require_server(name, section.app)
     load_app(name, section)
-    return {}
 
 
-IMPORTERS: Final[Mapping[str, Callable[[str, Any], Mapping[str, Any]]]] = {
+IMPORTERS: Final[Mapping[str, Callable[[str, Any], Mapping[str, Any] | None]]] = {
     "agent": _check_setup,
     "errors": _check_error_hook,
     "schedules": _check_schedule,

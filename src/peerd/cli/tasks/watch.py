@@ -66,12 +66,13 @@ def watch(
     If stdout is not a terminal: a line for each change. With --json: an object for each change. Ctrl-C ends it.
     """
     pause = parse_pause(every)
-    watcher = TaskWatcher(context.client, ids or [], queue, name)
-    missing = watcher.drop_missing()
-    for error in missing:
-        context.print_error(CommandError(str(error), kind=type(error).__name__))
-    if missing and not watcher.ids:
+    missing = [task_id for task_id in sorted(set(ids or ())) if context.client.tasks.find(task_id) is None]
+    for task_id in missing:
+        context.print_error(CommandError(str(TaskNotFound(task_id)), kind=TaskNotFound.__name__))
+    found = set(ids or ()).difference(missing)
+    if missing and not found:
         raise typer.Exit(1)
+    watcher = TaskWatcher(context.client, found, queue, name)
     with LiveDisplay(context.out, silent=context.as_json) as display:
         for changes in watcher.poll():
             if context.as_json:
@@ -89,7 +90,7 @@ def watch(
 class TaskWatcher:
     """The tasks that are watched, poll by poll."""
 
-    def __init__(self, client: Client, ids: Sequence[int], queue: str | None, name: str | None) -> None:
+    def __init__(self, client: Client, ids: Iterable[int], queue: str | None, name: str | None) -> None:
         self.client = client
         self.ids = set(ids)
         self.queue = queue
@@ -97,13 +98,6 @@ class TaskWatcher:
         self.state = WatchState(ids)
         self.names = node_names(client)
         self.started_at = self.now = client.now()
-
-    def drop_missing(self) -> list[TaskNotFound]:
-        """Stop watching tasks that do not exist."""
-        missing = [task_id for task_id in sorted(self.ids) if self.client.tasks.find(task_id) is None]
-        self.ids -= set(missing)
-        self.state.unfinished -= set(missing)
-        return [TaskNotFound(task_id) for task_id in missing]
 
     def poll(self) -> Iterator[list[TaskChange]]:
         """The changes since the last poll."""
