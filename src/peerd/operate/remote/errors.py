@@ -7,10 +7,11 @@ from peerd.domain.quoting import quoted
 
 
 class ServerUnreachable(DatabaseUnavailable):
-    """The server does not answer. A write may or may not have been done. `reason` is the cause."""
+    """The server does not answer. A write may or may not have been done, if it was reached. `reason` is the cause."""
 
-    def __init__(self, server: str, reason: str) -> None:
+    def __init__(self, server: str, reason: str, *, was_reached: bool = True) -> None:
         self.server = server
+        self.was_reached = was_reached
         super().__init__(reason, f"the server {server} does not answer: {reason}")
 
 

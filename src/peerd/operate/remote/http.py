@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from http.client import HTTPResponse, IncompleteRead
 from threading import Lock
@@ -16,7 +15,6 @@ from urllib.parse import urlsplit
 from peerd.operate.remote.address import ServerAddress
 from peerd.operate.remote.errors import ServerUnreachable, UnexpectedAnswer
 from peerd.runtime.concurrency import register_fork_hooks
-from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NETWORK_ERRORS, NodeHttp, failure_of
 
 MAX_ANSWER: Final = 512 * 1024 * 1024
@@ -89,8 +87,7 @@ class ServerConnection(NodeHttp):
             try:
                 answer = self._post(path, body, waits)
             except ServerUnreachable as error:
-                was_reached = not isinstance(error.__cause__, SourceFailed) or error.__cause__.was_reached
-                if was_reached and not repeatable:
+                if error.was_reached and not repeatable:
                     raise
                 time.sleep(pause)
             else:
@@ -105,32 +102,6 @@ class ServerConnection(NodeHttp):
         with self.request("POST", self.url, target, body=body, headers=headers, timeout=seconds) as response:
             self.refuse_redirect(response)
             return self.read(response, seconds, began)
-
-    @contextmanager
-    def request(
-        self,
-        method: str,
-        url: str,
-        target: str,
-        *,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        timeout: float | None = None,
-    ) -> Iterator[HTTPResponse]:
-        """Send a request; the response is read within ``with``."""
-        with (
-            self._answered_within(timeout),
-            super().request(method, url, target, body=body, headers=headers, timeout=timeout) as response,
-        ):
-            yield response
-
-    @contextmanager
-    def upload(
-        self, url: str, target: str, blocks: Iterable[bytes], headers: Mapping[str, str]
-    ) -> Iterator[HTTPResponse]:
-        """Put a body that is not in memory; the response is read within ``with``."""
-        with self._answered_within(None), super().upload(url, target, blocks, headers) as response:
-            yield response
 
     def read(self, response: HTTPResponse, seconds: float, began: float) -> Answer:
         """The answer of a response, which is whole so many seconds after ``began``."""
@@ -156,10 +127,8 @@ class ServerConnection(NodeHttp):
             if response.length:
                 raise IncompleteRead(b"", response.length)
             response.read()  # so that the connection can be used again
-        except TimeoutError as error:
-            raise ServerUnreachable(self.address.shown, f"no answer within {seconds:g} s") from error
         except NETWORK_ERRORS as error:
-            raise ServerUnreachable(self.address.shown, failure_of(error)) from error
+            raise self.failure(self.url, error, seconds) from error
 
     def refuse_redirect(self, response: HTTPResponse) -> None:
         """Raise UnexpectedAnswer for an answer that leads elsewhere: the token is for this server only."""
@@ -175,15 +144,14 @@ class ServerConnection(NodeHttp):
         self._of_parents.append(self._idle)
         self._idle, self._lock = defaultdict(list), Lock()
 
-    @contextmanager
-    def _answered_within(self, seconds: float | None) -> Iterator[None]:
-        try:
-            yield
-        except SourceFailed as error:
-            within = seconds if error.was_reached else self.connect_timeout
-            is_late = isinstance(error.__cause__, TimeoutError) and within is not None
-            reason = f"no answer within {within:g} s" if is_late else error.problem
-            raise ServerUnreachable(self.address.shown, reason) from error
+    def failure(
+        self, url: str, error: Exception, timeout: float | None = None, *, was_reached: bool = True
+    ) -> ServerUnreachable:
+        """The error that is raised where the network fails, or the server does not answer in time."""
+        within = timeout if was_reached else self.connect_timeout
+        is_late = isinstance(error, TimeoutError) and within is not None
+        reason = f"no answer within {within:g} s" if is_late else failure_of(error)
+        return ServerUnreachable(self.address.shown, reason, was_reached=was_reached)
 
 
 class _TokenHeaders:

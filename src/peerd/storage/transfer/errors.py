@@ -10,14 +10,11 @@ from peerd.domain.errors import PeerdError
 
 
 class SourceFailed(PeerdError):
-    """A source did not give a content, or not all of it; another one may. `was_reached`: whether it may have got the
-    request.
-    """
+    """A source did not give a content, or not all of it; another one may."""
 
-    def __init__(self, url: str, problem: str, *, was_reached: bool = True) -> None:
+    def __init__(self, url: str, problem: str) -> None:
         self.url = url
         self.problem = problem
-        self.was_reached = was_reached
         super().__init__(f"{url}: {problem}")
 
 

@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
+from peerd.domain.errors import PeerdError
 from peerd.storage.transfer.errors import SourceFailed
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -90,25 +91,27 @@ class NodeHttp:
         """
         connection, is_new = self._take(url)
         given = headers or {}
+
+        def exchange() -> http.client.HTTPResponse:
+            connection.sock.settimeout(timeout or READ_TIMEOUT)
+            sent = {**given, **self._signer.headers(method, url, target, given, body)}
+            return _exchange(connection, method, target, body, sent)
+
         try:
             try:
-                connection.sock.settimeout(timeout or READ_TIMEOUT)
-                sent = {**given, **self._signer.headers(method, url, target, given, body)}
-                response = _exchange(connection, method, target, body, sent)
+                response = exchange()
             except NETWORK_ERRORS:
                 if is_new or not self.resends:
                     raise
                 connection.close()
                 connection = self._open(url)
-                connection.sock.settimeout(timeout or READ_TIMEOUT)
-                sent = {**given, **self._signer.headers(method, url, target, given, body)}  # the first may have arrived
-                response = _exchange(connection, method, target, body, sent)
+                response = exchange()  # signed anew: the first may have arrived
             with closing(response):
                 yield response
                 is_reusable = response.isclosed() and not response.will_close
         except NETWORK_ERRORS as error:
             connection.close()
-            raise SourceFailed(url, failure_of(error)) from error
+            raise self.failure(url, error, timeout) from error
         except BaseException:
             connection.close()
             raise
@@ -141,10 +144,10 @@ class NodeHttp:
         connection = self.begin("PUT", url, target, [*headers.items(), *more.items()])
         try:
             if self.expects:
-                with _network_of(url):
+                with self._network_of(url):
                     _wait_for_answer(connection.sock)
-            _send_body(url, connection, blocks, is_chunked=is_chunked)
-            with _network_of(url):
+            self._send_body(url, connection, blocks, is_chunked=is_chunked)
+            with self._network_of(url):
                 connection.sock.settimeout(PUT_TIMEOUT)
                 with closing(connection.getresponse()) as response:
                     yield response
@@ -167,7 +170,7 @@ class NodeHttp:
         """
         connection, given = self._open(url), dict(headers)
         try:
-            with _network_of(url):
+            with self._network_of(url):
                 connection.putrequest(method, target, skip_host="host" in given, skip_accept_encoding=True)
                 for name, value in (*headers, *self._signer.headers(method, url, target, given).items()):
                     connection.putheader(name, value.encode("latin-1"))
@@ -176,6 +179,19 @@ class NodeHttp:
             connection.close()
             raise
         return connection
+
+    def failure(
+        self, url: str, error: Exception, timeout: float | None = None, *, was_reached: bool = True
+    ) -> PeerdError:
+        """The error that is raised where the network fails, or the receiver does not answer in time.
+
+        Args:
+            url: of the receiver.
+            error: what has failed.
+            timeout: seconds that were waited for bytes, if they were given.
+            was_reached: whether the receiver may have got the request.
+        """
+        return SourceFailed(url, failure_of(error))
 
     def close(self) -> None:
         """Close the idle connections."""
@@ -218,7 +234,7 @@ class NodeHttp:
         if parts.scheme == "unix":
             connection = _UnixConnection(parts.path, within)
         elif parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise SourceFailed(url, "this is no address of a node", was_reached=False)
+            raise SourceFailed(url, "this is no address of a node")
         elif parts.scheme == "https":
             context = self._tls_context()
             connection = http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=within, context=context)
@@ -228,9 +244,30 @@ class NodeHttp:
             connection.connect()
         except NETWORK_ERRORS as error:
             connection.close()
-            raise SourceFailed(url, failure_of(error), was_reached=False) from error
+            raise self.failure(url, error, was_reached=False) from error
         connection.sock.settimeout(READ_TIMEOUT)
         return connection
+
+    def _send_body(
+        self, url: str, connection: http.client.HTTPConnection, blocks: Iterable[bytes], *, is_chunked: bool
+    ) -> None:
+        """Send a body, or as much of it as the node reads: its response says why it does not read the rest."""
+        last = (b"",) if is_chunked else ()
+        for block in chain(blocks, last):
+            data = b"%x\r\n%b\r\n" % (len(block), block) if is_chunked else block
+            try:
+                connection.send(data)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+            except NETWORK_ERRORS as error:
+                raise self.failure(url, error) from error
+
+    @contextmanager
+    def _network_of(self, url: str) -> Iterator[None]:
+        try:
+            yield
+        except NETWORK_ERRORS as error:
+            raise self.failure(url, error) from error
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -280,27 +317,6 @@ def _exchange(
 ) -> http.client.HTTPResponse:
     connection.request(method, target, body or None, dict(headers))
     return connection.getresponse()
-
-
-def _send_body(url: str, connection: http.client.HTTPConnection, blocks: Iterable[bytes], *, is_chunked: bool) -> None:
-    """Send a body, or as much of it as the node reads: its response says why it does not read the rest."""
-    last = (b"",) if is_chunked else ()
-    for block in chain(blocks, last):
-        data = b"%x\r\n%b\r\n" % (len(block), block) if is_chunked else block
-        try:
-            connection.send(data)
-        except (BrokenPipeError, ConnectionResetError):
-            return
-        except NETWORK_ERRORS as error:
-            raise SourceFailed(url, failure_of(error)) from error
-
-
-@contextmanager
-def _network_of(url: str) -> Iterator[None]:
-    try:
-        yield
-    except NETWORK_ERRORS as error:
-        raise SourceFailed(url, failure_of(error)) from error
 
 
 def failure_of(error: BaseException) -> str:
