@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy.engine import Connection
 
@@ -19,6 +18,8 @@ from peerd.store.files.uploads import find_completed_version, get_resumable
 if TYPE_CHECKING:
     from peerd.storage.upstream import Upstream
 
+T = TypeVar("T")
+
 
 class UploadRelay(FileAdmission[BlockingMode]):
     """Uploads of the files of an actor, for clients that reach no node. Requests block until a node has answered.
@@ -28,14 +29,14 @@ class UploadRelay(FileAdmission[BlockingMode]):
 
     subject = "files.uploads"
 
-    @contextmanager
-    def of_path(self, use: str, path: str, options: PutOptions | None = None) -> Iterator[tuple[Upstream, PutTarget]]:
-        """The nodes to ask about uploads of a file, and where these are put.
+    def ask_of_path(self, use: str, path: str, options: PutOptions, ask: Callable[[Upstream, PutTarget], T]) -> T:
+        """Ask the nodes about uploads of a file.
 
         Args:
             use: what for; in entries of the audit log.
             path: of the file: bucket/key.
             options: what is stored with it.
+            ask: called with the nodes, and with where uploads of the file are put.
 
         Raises:
             NotPermitted: the actor may not write the file.
@@ -43,16 +44,15 @@ class UploadRelay(FileAdmission[BlockingMode]):
         """
         bucket, key = parse_file_path(path)
         self._admit(f"files.uploads.{use}", Right.WRITE_FILES, bucket, key)
-        with self._nodes() as nodes:
-            yield nodes, PutTarget(bucket, key, options or PutOptions())
+        return self._ask(PutTarget(bucket, key, options), ask)
 
-    @contextmanager
-    def of_upload(self, use: str, upload_id: str) -> Iterator[tuple[Upstream, PutTarget]]:
-        """The nodes to ask about an upload, and where it is put.
+    def ask_of_upload(self, use: str, upload_id: str, ask: Callable[[Upstream, PutTarget], T]) -> T:
+        """Ask the nodes about an upload.
 
         Args:
             use: what for; in entries of the audit log.
             upload_id: of the upload.
+            ask: called with the nodes, and with where the upload is put.
 
         Raises:
             NotPermitted: the actor may write no files.
@@ -62,14 +62,12 @@ class UploadRelay(FileAdmission[BlockingMode]):
         bucket, key = self.mode.execute(Query("read", _place_of, upload_id))
         if not self._actor.covers_files(bucket, key):
             raise UploadGone(upload_id)
-        with self._nodes() as nodes:
-            yield nodes, PutTarget(bucket, key)
+        return self._ask(PutTarget(bucket, key), ask)
 
-    @contextmanager
-    def _nodes(self) -> Iterator[Upstream]:
+    def _ask(self, target: PutTarget, ask: Callable[[Upstream, PutTarget], T]) -> T:
         self.mode.require_database("files.uploads")
         with self._transfer() as transfer:
-            yield transfer.upstream
+            return ask(transfer.upstream, target)
 
 
 def _place_of(connection: Connection, upload_id: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@ An upload that breaks is gone on with: its client asks how many bytes are durabl
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
@@ -17,7 +18,7 @@ from pydantic import BaseModel, Field
 from peerd.domain.file_errors import InvalidFile
 from peerd.operate.client import AioClient
 from peerd.operate.upload_relay import UploadRelay
-from peerd.storage.file_headers import PutOptions
+from peerd.storage.file_headers import PutOptions, PutTarget
 from peerd.storage.upload_protocol import (
     BLAKE3,
     DIGEST,
@@ -28,6 +29,7 @@ from peerd.storage.upload_protocol import (
     UploadState,
     upload_as_json,
 )
+from peerd.storage.upstream import Upstream
 from peerd.web.body_relay import relay, relay_body
 from peerd.web.dependencies import AioClientDependency
 from peerd.web.fields import RequestBody
@@ -90,14 +92,10 @@ async def list_uploads_of_key(
     request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency
 ) -> list[UploadOfKeyView]:
     """The uploads of a key that have not ended, the one with the most bytes first."""
-    path = path_of(request, bucket, key)
-
-    def ask() -> list[UploadOfKeyView]:
-        with _relay_of(client).of_path("of_key", path) as (nodes, target):
-            found = nodes.uploads_of(target)
-        return [UploadOfKeyView.model_validate(one, from_attributes=True) for one in found]
-
-    return await relay(client.actor, ask)
+    ask, path = _relay_of(client).ask_of_path, path_of(request, bucket, key)
+    asked = partial(ask, "of_key", path, PutOptions(), lambda nodes, target: nodes.uploads_of(target))
+    found = await relay(client.actor, asked)
+    return [UploadOfKeyView.model_validate(one, from_attributes=True) for one in found]
 
 
 @router.post("/{bucket}/{key:key}", status_code=HTTPStatus.CREATED, responses=ERRORS)
@@ -111,23 +109,19 @@ async def begin_upload(
     """Begin an upload. Headers as those of a put; the BLAKE3 goes with the completion."""
     path, options = path_of(request, bucket, key), _options_of(request)
 
-    def ask() -> UploadState:
-        with _relay_of(client).of_path("begin", path, options) as (nodes, target):
-            nodes.check(target, wanted.size)
-            return nodes.begin(target, wanted.size, wanted.source, wanted.instead_of)
+    def begin(nodes: Upstream, target: PutTarget) -> UploadState:
+        nodes.check(target, wanted.size)
+        return nodes.begin(target, wanted.size, wanted.source, wanted.instead_of)
 
-    return _view(await relay(client.actor, ask))
+    return _view(await relay(client.actor, partial(_relay_of(client).ask_of_path, "begin", path, options, begin)))
 
 
 @router.get("/{upload_id}", responses=ERRORS)
 async def show_upload(upload_id: UploadId, client: AioClientDependency) -> UploadView:
     """How many bytes of an upload are durable, by the node that has them; or the file that it has become."""
-
-    def ask() -> UploadState:
-        with _relay_of(client).of_upload("show", upload_id) as (nodes, target):
-            return nodes.show(target, upload_id)
-
-    return _view(await relay(client.actor, ask))
+    ask = _relay_of(client).ask_of_upload
+    show = partial(ask, "show", upload_id, lambda nodes, target: nodes.show(target, upload_id))
+    return _view(await relay(client.actor, show))
 
 
 @router.put(
@@ -141,9 +135,9 @@ async def put_part(
     """Append a part: the body is its bytes, at most 1 GiB, and behind them the 32 bytes of their BLAKE3."""
 
     def send(source: UploadSource) -> UploadState:
-        count = _count_of(request)
-        with _relay_of(client).of_upload("send", upload_id) as (nodes, target):
-            return nodes.send(target, upload_id, wanted.offset, count, _blocks(source, count + DIGEST))
+        count, ask = _count_of(request), _relay_of(client).ask_of_upload
+        part = upload_id, wanted.offset, count, _blocks(source, count + DIGEST)
+        return ask("send", upload_id, lambda nodes, target: nodes.send(target, *part))
 
     return await relay_body(request, client.actor, send, lambda upload: JSONResponse(upload_as_json(upload)))
 
@@ -157,16 +151,12 @@ async def complete_upload(
     upload_id: UploadId, client: AioClientDependency, wanted: Annotated[CompletionQuery, Query()], response: Response
 ) -> UploadView:
     """Make a file of an upload; after it was done, the answer is the same again, for a week."""
-
-    def ask() -> UploadState:
-        with _relay_of(client).of_upload("complete", upload_id) as (nodes, target):
-            file = nodes.complete(target, upload_id, wanted.size, wanted.blake3)
-        return UploadState(upload_id, wanted.size, file=file)
-
-    completed = await relay(client.actor, ask)
-    if completed.file is None:
+    ask, whole = _relay_of(client).ask_of_upload, (upload_id, wanted.size, wanted.blake3)
+    complete = partial(ask, "complete", upload_id, lambda nodes, target: nodes.complete(target, *whole))
+    file = await relay(client.actor, complete)
+    if file is None:
         response.status_code = HTTPStatus.ACCEPTED
-    return _view(completed)
+    return _view(UploadState(upload_id, wanted.size, file=file))
 
 
 @router.delete(
