@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from peerd.storage.disk.open_disk import LocalRange, Piece
-from peerd.storage.server.sending import next_pieces
+from peerd.storage.server.http_io import next_pieces
 
 CHUNKS = [LocalRange(7, start, 10) for start in range(0, 50, 10)]
 

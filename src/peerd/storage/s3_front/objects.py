@@ -37,7 +37,7 @@ from peerd.storage.s3_front.stored_objects import (
     object_response,
     quoted_etag,
 )
-from peerd.storage.server.sending import send_pieces
+from peerd.storage.server.http_io import send_pieces
 from peerd.storage.serving import FileReading, FoundContent, find_to_serve
 from peerd.store.files.buckets import Bucket, get_bucket
 from peerd.store.files.classes import get_class

@@ -1,17 +1,18 @@
-"""The ASGI app of a node's storage: who may ask, what for, and the responses to errors."""
+"""The ASGI app of a node's storage: who may ask, what for, the responses to errors, and what is counted of requests."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from asyncio import to_thread
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from peerd.domain import file_errors
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.runtime.metrics.registry import MetricsRegistry
 from peerd.storage.auditing import InvalidActor
 from peerd.storage.awaiting import TooFewDurable
 from peerd.storage.disk.errors import DiskError
@@ -19,9 +20,8 @@ from peerd.storage.node import StorageNode
 from peerd.storage.receiving import BodyDiffers, NoDiskHasRoom
 from peerd.storage.s3_front.front import is_s3_request, serve_s3
 from peerd.storage.server import file_routes, node_routes, upload_routes
-from peerd.storage.server.http_io import BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
+from peerd.storage.server.http_io import ZERO_COPY, BodyTooLarge, ClientGone, Receive, Request, Response, Scope, Send
 from peerd.storage.server.node_routes import BadRequest
-from peerd.storage.server.request_counts import RequestCount
 from peerd.storage.transfer.errors import NoSourceLeft, error_data
 from peerd.storage.transfer.node_signature import HEADER, NodeSignatureRefused
 
@@ -48,8 +48,27 @@ STATUS_OF: Final[Mapping[type[Exception], int]] = {
 }
 
 
+_HANDLERS: Final[Mapping[tuple[str, str, bool], Any]] = {
+    ("files", "PUT", True): file_routes.put,
+    ("files", "GET", True): file_routes.get,
+    ("files", "HEAD", True): file_routes.get,
+    ("files", "DELETE", True): file_routes.delete,
+    ("files", "POST", True): file_routes.move,
+    ("files", "GET", False): file_routes.list_bucket,
+    ("uploads", "POST", True): upload_routes.begin,
+    ("uploads", "GET", False): upload_routes.show,
+    ("uploads", "PUT", False): upload_routes.put_part,
+    ("uploads", "POST", False): upload_routes.complete,
+    ("uploads", "DELETE", False): upload_routes.abort,
+}
+"""By the first part of the path, the method, and whether the path has a bucket and a key."""
+
 REFRESH_EVERY: Final = 5.0
 """Seconds between two looks at the disks."""
+METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+KINDS: Final = frozenset({"contents", "files", "uploads", "health"})
+ABORTED: Final = "aborted"
+"""The status of a request that had no response."""
 THREADS: Final = 24
 
 
@@ -130,44 +149,61 @@ class StorageApp:
         node.verifier.verify(request.method, request.target, request.headers)
         if (kind, request.method) == ("contents", "GET"):
             await node_routes.send_content(node, rest, request, response)
-        elif kind == "files":
-            await self._serve_file(node, rest, request, response)
-        elif kind == "uploads":
-            await self._serve_upload(node, rest, request, response)
+        elif kind in {"files", "uploads"}:
+            first, _, key = (_decode(part) for part in rest.partition("/"))
+            handler: Any = _HANDLERS.get((kind, request.method, bool(key)))
+            if handler is None:
+                await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
+            else:
+                await handler(node, *((first, key) if key else (first,)), request, response)
         else:
             await response.json({"error": "there is nothing of this name", "code": "NotFound"}, 404)
 
-    async def _serve_file(self, node: StorageNode, rest: str, request: Request, response: Response) -> None:
-        bucket, _, key = (_decode(part) for part in rest.partition("/"))
-        handler: Any = {
-            ("PUT", True): file_routes.put,
-            ("GET", True): file_routes.get,
-            ("HEAD", True): file_routes.get,
-            ("DELETE", True): file_routes.delete,
-            ("POST", True): file_routes.move,
-        }.get((request.method, bool(key)))
-        if handler is not None:
-            await handler(node, bucket, key, request, response)
-        elif request.method == "GET":
-            await file_routes.list_bucket(node, bucket, request, response)
-        else:
-            await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
 
-    async def _serve_upload(self, node: StorageNode, rest: str, request: Request, response: Response) -> None:
-        name, _, key = (_decode(part) for part in rest.partition("/"))
-        if key and request.method == "POST":
-            await upload_routes.begin(node, name, key, request, response)
-            return
-        handler: Any = {
-            "GET": upload_routes.show,
-            "PUT": upload_routes.put_part,
-            "POST": upload_routes.complete,
-            "DELETE": upload_routes.abort,
-        }.get(request.method)
-        if key or handler is None:
-            await response.json({"error": "this cannot be done", "code": "MethodNotAllowed"}, 405)
+class RequestCount:
+    """Counts one request while it is served.
+
+    Args:
+        metrics: of the process.
+        kind: what it is for: ``contents``, ``files``, ``uploads``, ``health`` or ``s3``.
+        method: of HTTP.
+        receive: of ASGI.
+        send: of ASGI.
+    """
+
+    def __init__(self, metrics: MetricsRegistry, kind: str, method: str, receive: Receive, send: Send) -> None:
+        self._metrics = metrics
+        self._labels = (kind if kind in KINDS or kind == "s3" else "other", method if method in METHODS else "other")
+        self._receive = receive
+        self._send = send
+        self._received = 0
+        self._sent = 0
+        self._status = ABORTED
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """As ASGI's; counts the bytes of the request's body."""
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        return message
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        """As ASGI's; counts the bytes of the response's body."""
+        await self._send(message)
+        if message["type"] == "http.response.start":
+            self._status = f"{message['status'] // 100}xx"
+        elif message["type"] == ZERO_COPY:
+            self._sent += message["count"]
         else:
-            await handler(node, name, request, response)
+            self._sent += len(message.get("body", b""))
+
+    def end(self) -> None:
+        """Add it to the metrics."""
+        kind, method = self._labels
+        self._metrics.count("peerd_storage_requests_total", kind, method, self._status)
+        if self._received:
+            self._metrics.count("peerd_storage_received_bytes_total", kind, by=self._received)
+        if self._sent:
+            self._metrics.count("peerd_storage_sent_bytes_total", kind, by=self._sent)
 
 
 async def _refresh_again_and_again(node: StorageNode) -> None:

@@ -16,10 +16,9 @@ from peerd.storage.disk.open_disk import Piece
 from peerd.storage.file_headers import file_as_json, headers_of, options_of
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
-from peerd.storage.server.http_io import Request, Response
+from peerd.storage.server.http_io import Request, Response, next_pieces, send_pieces
 from peerd.storage.server.node_routes import BadRequest
 from peerd.storage.server.ranges import ANY, Conditions, ContentAnswer, answer_to_get
-from peerd.storage.server.sending import next_pieces, send_pieces
 from peerd.storage.serving import FileReading, find_to_serve
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.listing import MAX_PAGE, list_files

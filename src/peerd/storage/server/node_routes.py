@@ -13,9 +13,8 @@ from peerd.storage.disk.errors import ContentMissing, RemoteDiskError
 from peerd.storage.disk.open_disk import OpenContent
 from peerd.storage.local_disks import LocalDisk
 from peerd.storage.node import StorageNode
-from peerd.storage.server.http_io import Request, Response
+from peerd.storage.server.http_io import Request, Response, send_pieces
 from peerd.storage.server.ranges import answer_with_range
-from peerd.storage.server.sending import send_pieces
 from peerd.storage.transfer.frames import MAX_CONTENTS, MAX_SIZE, encode_head
 
 MAX_REQUEST: Final = 32 * MAX_CONTENTS
