@@ -1,7 +1,8 @@
-"""How a command follows what grows, page after page, and watches what changes, picture after picture."""
+"""How a command follows what grows, waits for what ends, and watches what changes."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
@@ -17,10 +18,13 @@ from peerd.store.tasks.log_lines import LogPage
 READ_EVERY: Final = 1.0
 """Seconds between two readings of what is followed."""
 PAGE: Final = 500
+POLL_INTERVAL: Final = 0.2
+"""Seconds between two readings of what is waited for."""
 SHORTEST_PAUSE: Final = 0.05
 """Seconds between two readings of what is watched, at the least."""
 
 
+Reading = TypeVar("Reading")
 Page = TypeVar("Page", LogPage, AuditTail)
 """A page of what grows: ``next`` is the cursor behind it, ``has_more`` says whether there is another one now."""
 
@@ -42,6 +46,15 @@ def read_pages(read: Callable[[str | None], Page], is_last: Callable[[Page], boo
         if is_last(page):
             return
         time.sleep(READ_EVERY)
+
+
+def poll(read: Callable[[], Reading], timeout: float | None = None) -> Iterator[Reading]:
+    """Readings of what is waited for, until the time is over; without a time, for ever."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    yield read()
+    while time.monotonic() < deadline:
+        time.sleep(POLL_INTERVAL)
+        yield read()
 
 
 def parse_pause(every: str) -> float:

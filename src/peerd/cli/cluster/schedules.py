@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +15,7 @@ from typer import Argument, Option
 from peerd.cli.arguments import parse_duration_option, parse_json
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError, UsageError
+from peerd.cli.following import poll
 from peerd.cli.output import (
     UNKNOWN,
     AlignedTable,
@@ -74,7 +73,6 @@ app = new_app("List, show, create, delete, run, enable and disable schedules.")
 
 ScheduleNames = Annotated[list[str], Argument(metavar="SCHEDULE", help="Names of schedules.")]
 ScheduleName = Annotated[str, Argument(metavar="SCHEDULE", help="The name of the schedule.")]
-POLL_INTERVAL = 0.2
 SCHEDULE_STATE_STYLES = {
     "on": "green",
     "disabled": "yellow",
@@ -276,16 +274,13 @@ def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | 
 
 
 def _wait_for_runs(context: CommandContext, run: ScheduleRun, timeout: float | None) -> list[ScheduleRun]:
-    deadline = time.monotonic() + (math.inf if timeout is None else timeout)
     runs = [run]
-    while any(one.is_open for one in runs):
-        if timeout is not None and time.monotonic() > deadline:
-            state = "no node has taken it" if runs[0].status is RunStatus.WAITING else "it is still running"
-            remedy = f"see its end with `peerd schedules runs {run.schedule}`"
-            raise CommandError(f"run {run.id} has not ended within {format_duration(timeout)}: {state}", remedy)
-        time.sleep(POLL_INTERVAL)
-        runs = context.client.schedules.get_runs(run.id)
-    return runs
+    for runs in poll(lambda: context.client.schedules.get_runs(run.id), timeout):
+        if not any(one.is_open for one in runs):
+            return runs
+    state = "no node has taken it" if runs[0].status is RunStatus.WAITING else "it is still running"
+    remedy = f"see its end with `peerd schedules runs {run.schedule}`"
+    raise CommandError(f"run {run.id} has not ended within {format_duration(timeout or 0.0)}: {state}", remedy)
 
 
 def _describe_runs(runs: Sequence[ScheduleRun], failed: Sequence[ScheduleRun]) -> list[Text]:

@@ -9,13 +9,13 @@ import shlex
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from peerd.cli.errors import CommandError
+from peerd.cli.following import poll
 from peerd.domain.errors import PackageMissing
 from peerd.supervision.control_client import status
 
@@ -35,7 +35,6 @@ PACKAGES: Final[Mapping[str, str]] = {
 RUN_BY_VARIABLE: Final = "PEERD_DEMO_RUN_BY"
 """Set to "make" by the Makefile's target."""
 ANSWER_TIMEOUT: Final = 30.0
-POLL_INTERVAL: Final = 0.1
 
 
 def missing_packages() -> list[str]:
@@ -79,14 +78,11 @@ def wait_for_dashboard(run_directory: Path, log: Path) -> str:
     """
     [bound] = status(run_directory)["sockets"]  # the node listens for nothing else
     address = str(bound["addresses"][0])
-    deadline = time.monotonic() + ANSWER_TIMEOUT
-    while True:
-        problem = _find_problem(address)
+    problem: str | None = None
+    for problem in poll(lambda: _find_problem(address), ANSWER_TIMEOUT):
         if problem is None:
             return f"http://{address}/"
-        if time.monotonic() > deadline:
-            raise CommandError(f"the dashboard at http://{address}/ does not answer: {problem}", f"read {log}")
-        time.sleep(POLL_INTERVAL)
+    raise CommandError(f"the dashboard at http://{address}/ does not answer: {problem}", f"read {log}")
 
 
 def open_command(environment: Mapping[str, str], program: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from peerd.cli.errors import CommandError
+from peerd.cli.following import poll
 from peerd.runtime.os_processes import launch_command
 from peerd.supervision.control_client import MasterNotRunning, status
 
@@ -202,12 +203,13 @@ class DemoSandbox:
         return NodeProcess(config.stem, self.folder / config.stem, log, process)
 
     def _wait_until_ready(self, node: NodeProcess) -> None:
-        deadline = time.monotonic() + READY_TIMEOUT
-        while _node_state(node) != "running":
-            if node.process.poll() is not None or time.monotonic() > deadline:
-                last = node.log.read_text(errors="replace").strip().splitlines()[-5:]
-                raise CommandError(f"node {node.name} did not start: {' | '.join(last)}", f"read {node.log}")
-            time.sleep(0.1)
+        for state in poll(lambda: _node_state(node), READY_TIMEOUT):
+            if state == "running":
+                return
+            if node.process.poll() is not None:
+                break
+        last = node.log.read_text(errors="replace").strip().splitlines()[-5:]
+        raise CommandError(f"node {node.name} did not start: {' | '.join(last)}", f"read {node.log}")
 
 
 def _node_state(node: NodeProcess) -> str:

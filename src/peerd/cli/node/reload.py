@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from rich.text import Text
 from typer import Argument, Option
@@ -13,12 +12,12 @@ from typer import Argument, Option
 from peerd.cli.arguments import NoWaitOption, RunDirectoryOption, parse_duration_option
 from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError
+from peerd.cli.following import poll
 from peerd.cli.output import first_line, pluralize, sanitize
 from peerd.supervision import control_client
 
 app = new_app()
 
-POLL_INTERVAL: Final = 0.2
 NodeOption = Annotated[
     str | None, Option("--node", metavar="NODE", help="On this node of the cluster instead of this machine's.")
 ]
@@ -61,11 +60,10 @@ def reload(
 def _wait_for_reload(context: CommandContext, folder: Path, number: int) -> Mapping[str, Any]:
     """Wait until a reload has ended; print the progress of each kind when it changes."""
     printed: dict[str, str] = {}
-    while True:
-        reloads = control_client.status(folder)["reloads"]
+    for reloads in poll(lambda: control_client.status(folder)["reloads"]):
         found: Mapping[str, Any] | None = next((one for one in reloads if one["number"] == number), None)
         if found is None:
-            raise CommandError("the end of this reload is no longer known: many others came after it", "peerd status")
+            break
         for kind, progress in found["kinds"].items():
             if printed.get(kind) != progress and progress != "waiting" and not context.as_json:
                 style = "red" if progress.startswith("abandoned") else "green" if progress == "done" else ""
@@ -74,7 +72,7 @@ def _wait_for_reload(context: CommandContext, folder: Path, number: int) -> Mapp
             printed[kind] = progress
         if found["progress"] in ("done", "abandoned"):
             return found
-        time.sleep(POLL_INTERVAL)
+    raise CommandError("the end of this reload is no longer known: many others came after it", "peerd status")
 
 
 @command(app)
@@ -96,22 +94,23 @@ def scale(
         _scale_other(context, node, kind, processes, timeout=seconds, waits=not no_wait)
         return
     context.keep_to_this_machine()
-    deadline = time.monotonic() + seconds
     folder = run_directory or context.settings.node.run_directory
     scaled = control_client.send_command(folder, {"command": "scale", "kind": kind, "processes": processes})
     number = pluralize(processes, "process")
     if no_wait:
         context.print_result({"scaled": scaled}, f"{kind} will have {number}")
         return
-    while True:
-        slots = [slot for slot in control_client.status(folder)["slots"] if slot["kind"] == kind]
+    slots: list[dict[str, Any]] = []
+    for slots in poll(lambda: _slots_of(folder, kind), seconds):
         if len(slots) == processes and all(slot["state"] in {"RUNNING", "EXITED"} for slot in slots):
-            break
-        if time.monotonic() >= deadline:
-            states = ", ".join(f"{slot['name']} {slot['state']}" for slot in slots)
-            raise CommandError(f"not scaled within {timeout}: {states}", "peerd status; scaling continues")
-        time.sleep(POLL_INTERVAL)
-    context.print_result({"scaled": scaled}, f"{kind} has {number}, and had {scaled['before']}")
+            context.print_result({"scaled": scaled}, f"{kind} has {number}, and had {scaled['before']}")
+            return
+    states = ", ".join(f"{slot['name']} {slot['state']}" for slot in slots)
+    raise CommandError(f"not scaled within {timeout}: {states}", "peerd status; scaling continues")
+
+
+def _slots_of(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [slot for slot in control_client.status(folder)["slots"] if slot["kind"] == kind]
 
 
 # ---------------------------------------------------------------- on another node
