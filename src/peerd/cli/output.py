@@ -223,13 +223,14 @@ def _min_total(columns: Sequence[Column], widths: Mapping[int, int]) -> int:
     return sum(needed) + GAP * (len(needed) - 1)
 
 
-def make_key_value_table(pairs: Iterable[tuple[str, Text | str]]) -> Padding:
-    """Names and values below each other."""
+def make_key_value_table(pairs: Iterable[tuple[str, Text | str | None]]) -> Padding:
+    """Names and values below each other; a name without a value is left out."""
     rich_table = Table(box=None, show_header=False, pad_edge=False, padding=(0, GAP, 0, 0))
     rich_table.add_column(style="bright_black", no_wrap=True)
     rich_table.add_column(overflow="fold")
     for name, value in pairs:
-        rich_table.add_row(name, value if isinstance(value, Text) else Text(sanitize(value)))
+        if value is not None:
+            rich_table.add_row(name, value if isinstance(value, Text) else Text(sanitize(value)))
     return Padding(rich_table, (0, 0, 0, GAP), expand=False)
 
 

@@ -165,13 +165,14 @@ def render_node(node: Node, live: LiveNode | None, problem: str | None, now: dat
     return Group(*parts)
 
 
-def _details(node: Node, live: LiveNode | None, now: datetime) -> Iterator[tuple[str, str]]:
+def _details(node: Node, live: LiveNode | None, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "node", node.name
     yield "claims tasks", "no, it is drained" if node.draining else "yes"
     yield "master", UNKNOWN if live is None else f"{live.state}, process {live.pid}"
     yield "started", format_timestamp(node.started_at, now)
     yield "last heartbeat", format_timestamp(node.checked_at, now)
-    yield from ((name, value) for name, value in (("address", node.address), ("zone", node.zone)) if value)
+    yield "address", node.address or None
+    yield "zone", node.zone or None
     yield "version", node.version or UNKNOWN
 
 

@@ -249,7 +249,7 @@ def _render_run_status(status: RunStatus) -> Text:
     return Text(status, RUN_STATUS_STYLES.get(status, "bold red"))
 
 
-def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | str]]:
+def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | str | None]]:
     yield "schedule", state.name
     yield "state", _render_state(state)
     yield "type", state.type
@@ -263,14 +263,11 @@ def _details(state: ScheduleState, now: datetime) -> Iterator[tuple[str, Text | 
         return
     yield "overlap", schedule.overlap
     yield "misfire", f"{schedule.misfire}, after {format_elapsed(schedule.misfire_grace)}"
-    optional = {
-        "args": json.dumps(schedule.args) if schedule.args else "",
-        "workers": ", ".join(schedule.workers or ()),
-        "body": str(schedule.body or ""),
-        "jitter": format_duration(schedule.jitter) if schedule.jitter else "",
-        "timeout": format_duration(schedule.timeout) if schedule.timeout else "",
-    }
-    yield from ((name, value) for name, value in optional.items() if value)
+    yield "args", json.dumps(schedule.args) if schedule.args else None
+    yield "workers", ", ".join(schedule.workers or ()) or None
+    yield "body", str(schedule.body) if schedule.body else None
+    yield "jitter", format_duration(schedule.jitter) if schedule.jitter else None
+    yield "timeout", format_duration(schedule.timeout) if schedule.timeout else None
 
 
 def _wait_for_runs(context: CommandContext, run: ScheduleRun, timeout: float | None) -> list[ScheduleRun]:

@@ -234,17 +234,17 @@ def _list(
 def _status(status: FileStatus, now: datetime) -> RenderableType:
     file = status.file
     health = Text.assemble(styled_health(status.health), f", {status.good} of {status.wanted} copies")
-    pairs: list[tuple[str, Text | str]] = [
+    pairs: list[tuple[str, Text | str | None]] = [
         ("file", Text(escape_line(f"{file.bucket}/{file.key}"), "bold")),
         ("health", health),
-        *([("blocked", Text(status.blocked, "red"))] if status.blocked else []),
+        ("blocked", Text(status.blocked, "red") if status.blocked else None),
         ("size", f"{format_size(file.size)} ({file.size:,} bytes)"),
         ("put", f"{format_age(file.created_at, now)}, version {file.version}"),
         ("class", file.class_name),
         ("type", file.content_type or "–"),
         ("blake3", file.blake3),
         ("id", f"{file.id:016x}"),
-        *([("expires", format_age(file.expires_at, now))] if file.expires_at else []),
+        ("expires", format_age(file.expires_at, now) if file.expires_at else None),
         *[(f"meta {name}", value) for name, value in sorted(file.metadata.items())],
     ]
     fields: Fields[FileCopy] = (

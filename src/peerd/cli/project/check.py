@@ -260,10 +260,8 @@ def _run_checks(context: CommandContext) -> ConfigReport:
 def _describe_gateways(settings: Settings) -> Iterator[tuple[str, str]]:
     for name, gateway in settings.gateway.items():
         if gateway.enabled:
-            access = [
-                *(["a token"] if gateway.token else []),
-                *(["TLS"] if gateway.tls_certificate else []),
-            ]
+            used = (("a token", gateway.token), ("TLS", gateway.tls_certificate))
+            access = [name for name, value in used if value]
             how = f", with {' and '.join(access)}" if access else ""
             words = f"serves {' and '.join(gateway.protocols)} on {', '.join(gateway.bind)}{how}"
             yield f"gateway {name}", words

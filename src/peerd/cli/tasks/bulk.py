@@ -194,7 +194,7 @@ def _describe_filter(bulk: BulkAction) -> str:
 def _details(bulk: BulkAction, now: datetime) -> RenderableType:
     arguments = msgspec.to_builtins(bulk.action)
     del arguments["type"]
-    pairs: list[tuple[str, Text | str]] = [
+    pairs: list[tuple[str, Text | str | None]] = [
         ("action", " ".join([bulk.action_name, *(f"{name}={value}" for name, value in arguments.items())])),
         ("tasks", _describe_filter(bulk)),
         ("state", Text(bulk.state, STYLES[bulk.state])),
@@ -206,7 +206,7 @@ def _details(bulk: BulkAction, now: datetime) -> RenderableType:
         ("by", bulk.created_by or "–"),
         ("started", format_timestamp(bulk.started_at, now)),
         ("ended", format_timestamp(bulk.finished_at, now)),
+        ("error", None if bulk.error is None else Text(sanitize(bulk.error), "red")),
+        *[("refused", Text(sanitize(f"task {one.task}: {one.error}"), "red")) for one in bulk.errors],
     ]
-    pairs += [("error", Text(sanitize(bulk.error), "red"))] if bulk.error is not None else []
-    pairs += [("refused", Text(sanitize(f"task {one.task}: {one.error}"), "red")) for one in bulk.errors]
     return make_key_value_table(pairs)

@@ -229,23 +229,20 @@ def render_task(task: Task, attempts: Sequence[Attempt], names: Mapping[int, str
     return Group(*parts, Text())
 
 
-def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str]]:
+def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tuple[str, str | None]]:
     crashes = f", {task.crashes} ended with their process" if task.crashes else ""
     yield "attempts", f"{task.attempts_made} of {task.max_attempts or 'the default of its worker'}{crashes}"
     yield "priority", str(task.priority)
-    if task.progress is not None:
-        yield "progress", f"{task.progress:.0%} {task.progress_note or ''}"
-    if task.node_id is not None:
-        yield "only on", _node_name(task.node_id, names)
+    yield "progress", None if task.progress is None else f"{task.progress:.0%} {task.progress_note or ''}"
+    yield "only on", None if task.node_id is None else _node_name(task.node_id, names)
     if task.worker_node_id is not None:
         held_by = "a queue client of " if task.deadline_at is not None else ""
         holder = f"{_node_name(task.worker_node_id, names)}, process {task.process_id}, lease {task.lease}"
         yield "holder", f"{held_by}{holder}"
-    if task.timeout is not None:
-        yield "timeout", format_duration(task.timeout)
-    for name, text in (("unique key", task.unique_key), ("limit key", task.limit_key), ("trace", task.trace_context)):
-        if text is not None:
-            yield name, text
+    yield "timeout", None if task.timeout is None else format_duration(task.timeout)
+    yield "unique key", task.unique_key
+    yield "limit key", task.limit_key
+    yield "trace", task.trace_context
     for name, moment in (
         ("created", task.created_at),
         ("not before", task.start_at),
@@ -255,10 +252,8 @@ def _details(task: Task, names: Mapping[int, str], now: datetime) -> Iterator[tu
         ("deadline", task.deadline_at),
         ("ended", task.finished_at),
     ):
-        if moment is not None:
-            yield name, format_timestamp(moment, now)
-    if format_run_time(task):
-        yield "ran for", format_run_time(task)
+        yield name, None if moment is None else format_timestamp(moment, now)
+    yield "ran for", format_run_time(task) or None
     yield from _reservation_details(task)
 
 
