@@ -1,11 +1,9 @@
-"""What is stored with a content: as values, as headers of requests and responses, and as JSON."""
+"""What is stored with a content: as values, as headers of a put, and as JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import format_datetime
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -82,7 +80,7 @@ def put_headers(options: PutOptions) -> dict[str, str]:
         "if-none-match": "*" if options.only_new else None,
         "content-length": None if options.size is None else str(options.size),
     }
-    return _metadata_headers(options.metadata) | {name: one for name, one in optional.items() if one is not None}
+    return metadata_headers(options.metadata) | {name: one for name, one in optional.items() if one is not None}
 
 
 def options_of(headers: Mapping[str, str]) -> PutOptions:
@@ -120,28 +118,6 @@ def file_as_json(file: StoredFile) -> dict[str, Any]:
     return fields | {"id": str(file.id)}
 
 
-def headers_of(file: StoredFile) -> dict[str, str]:
-    """The headers of a content: whatever it is, a browser neither shows nor runs it as a page of the site."""
-    headers = {
-        "content-type": file.content_type or "application/octet-stream",
-        "accept-ranges": "bytes",
-        "etag": f'"{file.etag or file.blake3}"',
-        "last-modified": http_date(file.created_at),
-        "x-peerd-blake3": file.blake3,
-        "x-peerd-version": str(file.version),
-        "content-security-policy": "sandbox; default-src 'none'",
-    }
-    return headers | _metadata_headers(file.metadata)
-
-
-def http_date(moment: datetime) -> str:
-    """A time as HTTP writes it.
-
-    >>> http_date(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
-    'Fri, 02 Jan 2026 03:04:05 GMT'
-    """
-    return format_datetime(moment.astimezone(UTC), usegmt=True)
-
-
-def _metadata_headers(metadata: Mapping[str, str]) -> dict[str, str]:
+def metadata_headers(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The headers of metadata."""
     return {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in metadata.items()}

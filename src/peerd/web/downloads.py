@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from peerd.domain.files import StoredFile
-from peerd.storage.file_headers import headers_of
-from peerd.storage.server.ranges import answer_to_get
+from peerd.storage.server.ranges import answer_to_get, headers_of
 from peerd.web.problems import problem_response
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peerd.domain.files import FileState, StoredFile
-from peerd.storage.file_headers import http_date
 from peerd.storage.server.ranges import (
     ContentRange,
     answer_to_get,
     answer_with_range,
+    http_date,
     range_still_holds,
 )
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from peerd.storage.transfer.frames import InvalidFrame, decode_head, encode_head
 from peerd.storage.transfer.node_http import NodeHttp, read_body
 from peerd.storage.transfer.node_signature import NodeSigner
 from peerd.storage.transfer.pull import BLOCK, Pulled, TransferControl, Wanted, pull_content, pull_many
+from peerd.testing import eventually
 from tests.support.hostile_server import answering
 
 CONTENT = os.urandom(9_000_000)
@@ -299,6 +301,24 @@ def test_after_a_response_in_chunks_its_connection_is_used_again(
         assert [len(idle) for idle in client._idle.values()] == [1] * tries
         for content in SMALL:
             disk.remove(content)
+
+
+def test_a_connection_that_was_idle_for_long_or_has_ended_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that closes idle connections would else get requests on them that must not be repeated."""
+    client = NodeHttp(NodeSigner("the secret", time.time))
+    monkeypatch.setattr(client, "resends", False)
+    sent = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+    with answering(sent) as url:
+        for _ in range(3):
+            with client.request("GET", url, "/") as response:
+                assert response.read() == b"ok"
+            [(idle, _)] = client._idle[url]
+            eventually(partial(node_http._is_readable, idle.sock, 0.0))
+        monkeypatch.setattr(node_http, "KEPT_FOR", -1.0)
+        with client.request("GET", url, "/") as response:
+            response.read()
+        assert len(client._idle[url]) == 1, "what is too old is closed by the next that returns"
+    client.close()
 
 
 def test_small_contents_that_are_there_are_verified(source: SourceOf, disk: FolderDisk, pull_small: PullSmall) -> None:

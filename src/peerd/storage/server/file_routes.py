@@ -13,12 +13,12 @@ from peerd.domain.files import StoredFile
 from peerd.storage.auditing import MOVE, REMOVE, auditor_of, state_of
 from peerd.storage.awaiting import Steps
 from peerd.storage.disk.open_disk import Piece
-from peerd.storage.file_headers import file_as_json, headers_of, options_of
+from peerd.storage.file_headers import file_as_json, options_of
 from peerd.storage.node import StorageNode
 from peerd.storage.receiving import Received, Receiving
 from peerd.storage.server.http_io import Request, Response, next_pieces, send_pieces
 from peerd.storage.server.node_routes import BadRequest
-from peerd.storage.server.ranges import ANY, Conditions, ContentAnswer, answer_to_get
+from peerd.storage.server.ranges import ANY, Conditions, ContentAnswer, answer_to_get, headers_of
 from peerd.storage.serving import FileReading, find_to_serve
 from peerd.store.files.buckets import get_bucket
 from peerd.store.files.listing import MAX_PAGE, list_files

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+from email.utils import format_datetime, parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final, NamedTuple, Self
 
 import msgspec
 
 from peerd.domain.files import StoredFile
+from peerd.storage.file_headers import metadata_headers
 
 ANY: Final = "*"
 UNCHANGED: Final = frozenset({"if-none-match", "if-modified-since"})
@@ -156,6 +157,29 @@ def answer_with_range(text: str | None, size: int) -> ContentAnswer:
         return ContentAnswer(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"content-range": f"bytes */{size}"})
     headers = {"content-length": str(stop - start), "content-range": f"bytes {start}-{stop - 1}/{size}"}
     return ContentAnswer(HTTPStatus.PARTIAL_CONTENT, headers, ContentRange(start, stop))
+
+
+def headers_of(file: StoredFile) -> dict[str, str]:
+    """The headers of a content: whatever it is, a browser neither shows nor runs it as a page of the site."""
+    headers = {
+        "content-type": file.content_type or "application/octet-stream",
+        "accept-ranges": "bytes",
+        "etag": f'"{file.etag or file.blake3}"',
+        "last-modified": http_date(file.created_at),
+        "x-peerd-blake3": file.blake3,
+        "x-peerd-version": str(file.version),
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return headers | metadata_headers(file.metadata)
+
+
+def http_date(moment: datetime) -> str:
+    """A time as HTTP writes it.
+
+    >>> http_date(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    'Fri, 02 Jan 2026 03:04:05 GMT'
+    """
+    return format_datetime(moment.astimezone(UTC), usegmt=True)
 
 
 def range_still_holds(headers: Mapping[str, str], tags: set[str], modified: datetime) -> bool:

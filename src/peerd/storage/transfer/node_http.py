@@ -221,9 +221,13 @@ class NodeHttp:
             return self._tls
 
     def _return(self, url: str, connection: http.client.HTTPConnection, *, is_reusable: bool) -> None:
+        present = time.monotonic()
         with self._lock:
-            if is_reusable and len(self._idle[url]) < MAX_IDLE:
-                self._idle[url].append((connection, time.monotonic()))
+            idle = self._idle[url]
+            while idle and present - idle[0][1] > KEPT_FOR:
+                idle.pop(0)[0].close()
+            if is_reusable and len(idle) < MAX_IDLE:
+                idle.append((connection, present))
                 return
         connection.close()
 
