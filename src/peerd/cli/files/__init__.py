@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from peerd.cli import access
 from peerd.cli.command import command, new_app
-from peerd.cli.files import buckets, disks, uploads
+from peerd.cli.files import buckets, contents, disks
 from peerd.cli.files.catalogue import at_risk, du, fsck, ls, mv, rm, stat, verify
 from peerd.cli.files.contents import get, put
 from peerd.cli.files.disks import drain, rebalance, undrain
@@ -19,4 +19,4 @@ app.add_typer(buckets.app, name="buckets")
 app.add_typer(buckets.classes, name="classes")
 app.add_typer(disks.app, name="disks")
 app.add_typer(access.keys, name="keys")
-app.add_typer(uploads.app, name="uploads")
+app.add_typer(contents.uploads, name="uploads")

@@ -1,4 +1,4 @@
-"""``peerd files put`` and ``get``."""
+"""``peerd files put`` and ``get``, and ``peerd files uploads …``: files of which only a part was put."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from typer import Argument, Option
 
-from peerd.cli.command import CommandContext
+from peerd.cli.command import CommandContext, command, new_app
 from peerd.cli.errors import CommandError, UsageError
 from peerd.cli.files.catalogue import file_as_json
-from peerd.cli.files.paths import expand, is_folder, local_name, target_key
-from peerd.cli.output import sanitize
+from peerd.cli.files.paths import expand, is_folder, local_name, split_path, target_key
+from peerd.cli.output import UNKNOWN, Fields, format_age, right, sanitize, wide
 from peerd.domain.files import StoredFile
 from peerd.domain.quoting import escape_line
 from peerd.domain.units import format_size
+from peerd.store.files.listing import UnfinishedUpload
 
 STANDARD_STREAM = "-"
 RecursiveOption = Annotated[bool, Option("--recursive", "-r", help="Folders, with all that is below them.")]
@@ -225,3 +227,51 @@ def _bar(progress: Progress, name: str) -> Iterator[Report]:
         yield lambda done, size: progress.update(bar, completed=done, total=size)
     finally:
         progress.remove_task(bar)
+
+
+# ---------------------------------------------------------------- unfinished uploads
+
+
+uploads = new_app("List and abort uploads: files of which only a part was put.")
+
+
+@command(uploads, "list")
+def list_uploads(
+    context: CommandContext,
+    path: Annotated[
+        str | None, Argument(metavar="BUCKET[/PREFIX]", help="Only uploads of a bucket, or below a prefix.")
+    ] = None,
+    limit: Annotated[int, Option(metavar="N", min=1, help="Uploads at the most.")] = 1_000,
+) -> None:
+    """List uploads that have not ended, of S3's clients too.
+
+    A put of the same file goes on with its upload by itself. One that gets no part for a week is aborted.
+    """
+    bucket, prefix = (None, "") if path is None else split_path(path)
+    found: list[UnfinishedUpload] = []
+    after: str | None = ""
+    while after is not None and len(found) < limit:
+        page = context.client.files.uploads.list(bucket, prefix, after=after, limit=min(1_000, limit - len(found)))
+        found += page.uploads
+        after = page.next_after
+    answer: dict[str, Any] = {"uploads": msgspec.to_builtins(found), "has_more": after is not None}
+    fields: Fields[UnfinishedUpload] = (
+        ("upload", lambda upload: upload.id),
+        (right("received"), lambda upload: format_size(upload.received)),
+        (right("size"), lambda upload: UNKNOWN if upload.size is None else format_size(upload.size)),
+        ("last part", lambda upload: format_age(upload.touched_at, context.now)),
+        ("by", lambda upload: f"{upload.by or UNKNOWN}{' (S3)' if upload.is_of_s3 else ''}"),
+        (wide("file"), lambda upload: f"{upload.bucket}/{upload.key}"),
+    )
+    context.print_table(answer, fields, found, "there is no unfinished upload")
+    if after is not None:
+        context.warn_of_more(limit)
+
+
+@command(uploads, "abort")
+def abort_uploads(
+    context: CommandContext,
+    ids: Annotated[list[str], Argument(metavar="UPLOAD", help="Uploads, as peerd files uploads list shows them.")],
+) -> None:
+    """Abort uploads: their nodes remove what they have of them, within seconds. A put that still runs begins anew."""
+    context.act_on_each(ids, context.client.files.uploads.abort, "aborted", "is aborted")
