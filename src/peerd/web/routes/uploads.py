@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from peerd.domain.file_errors import InvalidFile
 from peerd.operate.client import AioClient
-from peerd.operate.upload_relay import UploadRelay
+from peerd.operate.file_uploads import UploadRelay
 from peerd.storage.file_headers import PutOptions, PutTarget
 from peerd.storage.upload_protocol import (
     BLAKE3,
