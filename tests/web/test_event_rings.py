@@ -68,7 +68,7 @@ async def harness(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     yield harness
     harness.process.draining.set()
     await eventually_async(lambda: harness.hub._draining)
-    for viewer in list(harness.hub._viewers):
+    for viewer in list(harness.hub.viewers):
         harness.hub.leave(viewer)
     harness.agent.close()
 

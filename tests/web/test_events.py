@@ -189,7 +189,7 @@ def test_no_more_than_a_number_of_streams_are_open_and_a_draining_process_takes_
         assert (refused.status_code, refused.json()["code"]) == (503, "TooManyViewers")
         assert refused.headers["retry-after"] == "10"
         one.next()
-    eventually(lambda: hub.viewers == 0)
+    eventually(lambda: not hub.viewers)
     with watching(url, type="queue") as stream:
         stream.until(lambda data: data.get("name") == "video")
         hub.close_all()
@@ -227,7 +227,7 @@ def test_a_viewer_that_does_not_read_is_dropped(
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.connect((address.host, address.port))
         slow.sendall(f"GET {address.path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode())
-        eventually(lambda: hub.viewers == 1)
+        eventually(lambda: len(hub.viewers) == 1)
         over = threading.Event()
 
         def change() -> None:
@@ -237,7 +237,7 @@ def test_a_viewer_that_does_not_read_is_dropped(
         with ThreadPoolExecutor() as threads:
             threads.submit(change)
             try:
-                eventually(lambda: hub.viewers == 0)
+                eventually(lambda: not hub.viewers)
             finally:
                 over.set()
 
@@ -309,7 +309,7 @@ def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client,
     with Client(url.removesuffix("/api/v1/events")) as remote:
         events = iter(remote.events("queue"))
         assert [next(events).type for _ in range(3)] == ["reset", "queue", "queue"]
-        [viewer] = hub._viewers
+        [viewer] = hub.viewers
         viewer.close("slow")
         client.queues.pause("mail")
         event = next(events)
@@ -322,4 +322,4 @@ def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client,
 
         assert asyncio.run(first()) == "reset"
         events.close()  # type: ignore[attr-defined]
-    eventually(lambda: hub.viewers == 0)
+    eventually(lambda: not hub.viewers)

@@ -30,7 +30,7 @@ from peerd.web.pages.read_cache import ReadCache
 from peerd.web.pages.rendering import STATIC_PATH, PageRequest, error_page, plain_error_page, static_response
 from peerd.web.pages.routes import access, bulk, handlers, nodes, overview, queues, sessions, storage, task, tasks
 from peerd.web.pages.series_history import SeriesHistory
-from peerd.web.pages.task_actions import TASK_ACTIONS
+from peerd.web.pages.task_actions import BULK_ACTIONS, TASK_ACTIONS
 from peerd.web.problems import status_of
 from peerd.web.request_guard import ACTOR, is_page
 
@@ -249,7 +249,7 @@ FORMS: Final[dict[str, FormHandler]] = {
     "/tokens": access.create_token,
 }
 """What answers a POST request for a path."""
-ACTIONS = ActionRegistry(*TASK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
+ACTIONS = ActionRegistry(*TASK_ACTIONS, *BULK_ACTIONS, *CLUSTER_ACTIONS, *FILE_ACTIONS, *ACCESS_ACTIONS)
 
 
 def add_dashboard(app: FastAPI) -> None:

@@ -247,6 +247,8 @@ TASK_ACTIONS: Final = (
         run=_enqueue,
         creates=True,
     ),
+)
+BULK_ACTIONS: Final = (
     PageAction(
         "bulk.pause",
         "Pause",

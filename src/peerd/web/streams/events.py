@@ -92,10 +92,9 @@ class EventViewer(Viewer):
     async def take(self) -> bytes:
         """The resets and messages that are pending."""
         resets, self._resets = self._resets, []
-        parts = [encode_event("reset", {"type": kind}) for kind in resets]
+        parts = [encode_event("reset", msgspec.json.encode({"type": kind})) for kind in resets]
         parts += [
-            encode_event(one.kind, msgspec.Raw(one.data.encode()), f"{self._boot}-{one.number}")
-            for one in self.take_messages()
+            encode_event(one.kind, one.data.encode(), f"{self._boot}-{one.number}") for one in self.take_messages()
         ]
         return b"".join(parts)
 
@@ -107,7 +106,7 @@ class EventViewer(Viewer):
     @property
     def farewell(self) -> bytes:
         """Why the stream ends."""
-        return encode_event("bye", {"reason": self.end})
+        return encode_event("bye", msgspec.json.encode({"reason": self.end}))
 
     def _wants(self, message: EventMessage) -> bool:
         is_accepted = self.wanted.accepts(message)

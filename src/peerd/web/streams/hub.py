@@ -15,8 +15,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-import msgspec
-
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.web_server.app_state import RingSubscriptions
@@ -55,14 +53,10 @@ class StreamHub:
         self.max_viewers = max_viewers
         self.topics: dict[Hashable, Topic[Any]] = {}
         self.rings: RingSubscriptions | None = None
-        self._viewers: set[Viewer] = set()
+        self.viewers: set[Viewer] = set()
+        """All streams."""
         self._drain: asyncio.Task[None] | None = None
         self._draining = False
-
-    @property
-    def viewers(self) -> int:
-        """How many streams there are."""
-        return len(self._viewers)
 
     async def join(self, viewer: V, topics: Mapping[Hashable, Callable[[], Topic[V]]]) -> None:
         """Add a viewer, whose rights the caller has checked, to topics; each is made if it is not there.
@@ -71,9 +65,9 @@ class StreamHub:
             TooManyViewers: there is no room.
             PeerdError: a topic cannot be read.
         """
-        if self._draining or len(self._viewers) >= self.max_viewers:
+        if self._draining or len(self.viewers) >= self.max_viewers:
             raise TooManyViewers
-        self._viewers.add(viewer)
+        self.viewers.add(viewer)
         try:
             for place, make in topics.items():
                 if place not in self.topics:
@@ -85,7 +79,7 @@ class StreamHub:
 
     def leave(self, viewer: Viewer) -> None:
         """Remove a viewer, and the topics that were only its own."""
-        self._viewers.discard(viewer)
+        self.viewers.discard(viewer)
         for place, topic in list(self.topics.items()):
             topic.leave(viewer)
             if not topic.viewers:
@@ -100,7 +94,7 @@ class StreamHub:
     def close_all(self) -> None:
         """End all streams, and take no new ones."""
         self._draining = True
-        for viewer in list(self._viewers):
+        for viewer in list(self.viewers):
             viewer.close("draining")
 
     async def _close_at_draining(self, process: ProcessContext) -> None:
@@ -262,11 +256,11 @@ class ReadingPauses:
         await asyncio.sleep(self._ended_at + self._least - asyncio.get_running_loop().time())
 
 
-def encode_event(name: str, data: object, event_id: str | None = None) -> bytes:
-    r"""An event of a stream (Server-Sent Events); JSON has no line end in it, so the data is one line.
+def encode_event(name: str, data: bytes, event_id: str | None = None) -> bytes:
+    r"""An event of a stream (Server-Sent Events), whose data is JSON without line ends.
 
-    >>> encode_event("line", {"message": "a"}, "3-17"), encode_event("end", msgspec.Raw(b"{}"))
+    >>> encode_event("line", b'{"message":"a"}', "3-17"), encode_event("end", b"{}")
     (b'event: line\nid: 3-17\ndata: {"message":"a"}\n\n', b'event: end\ndata: {}\n\n')
     """
     head = f"event: {name}\n" + (f"id: {event_id}\n" if event_id is not None else "")
-    return head.encode() + b"data: " + msgspec.json.encode(data) + b"\n\n"
+    return head.encode() + b"data: " + data + b"\n\n"

@@ -92,7 +92,8 @@ class LogViewer(Viewer):
     @property
     def farewell(self) -> bytes:
         """That the task has ended or was deleted; or that the viewer may connect again."""
-        return encode_event("end" if self.end == COMPLETE else "bye", {"task_id": str(self._task_id)})
+        name = "end" if self.end == COMPLETE else "bye"
+        return encode_event(name, msgspec.json.encode({"task_id": str(self._task_id)}))
 
     def _complete(self) -> None:
         """End the stream, since the table has no line that is not taken, and gets none."""
@@ -104,7 +105,7 @@ class LogViewer(Viewer):
         if lines:
             self.place = place_of(lines[-1])
         wanted = [line for line in lines if self._levels is None or line.level in self._levels]
-        return b"".join(encode_event("line", view(line, {}), line.cursor) for line in wanted)
+        return b"".join(encode_event("line", msgspec.json.encode(view(line, {})), line.cursor) for line in wanted)
 
 
 class LogTopic(Topic[LogViewer]):
