@@ -10,11 +10,11 @@ from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH
 from peerd.web.pages.actions import FormField, PageAction
 
 ROLE: Final = FormField(
-    name="role", label="Role", kind="choice", choices=tuple((role.value, role.value) for role in Role), is_required=True
+    "role", "Role", kind="choice", choices=tuple((role.value, role.value) for role in Role), is_required=True
 )
 PASSWORD: Final = FormField(
-    name="password",
-    label="Password",
+    "password",
+    "Password",
     kind="password",
     most=MAX_LENGTH,
     hint=f"At least {MIN_LENGTH} characters.",
@@ -26,7 +26,7 @@ ACCESS_ACTIONS: Final = (
         "users.add",
         "Add a user",
         effect="The user logs in with this name and password.",
-        fields=(FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT), ROLE, PASSWORD),
+        fields=(FormField("name", "Name", is_required=True, most=NAME_LIMIT), ROLE, PASSWORD),
         notice="The user {name} was added.",
         leads_to="/users",
         creates=True,

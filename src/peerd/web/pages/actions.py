@@ -29,7 +29,7 @@ MOST_TEXT: Final = 2_000
 FieldKind: TypeAlias = Literal["text", "long", "number", "duration", "choice", "switch", "password", "hidden"]
 
 
-class FormField(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True):
     """An input of a form.
 
     Attributes:

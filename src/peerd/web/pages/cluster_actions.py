@@ -12,29 +12,24 @@ from peerd.web.pages.formats import number, one_line
 # ---------------------------------------------------------------- queues and limits
 
 PAUSE_DURATION: Final = FormField(
-    name="duration", label="For", kind="duration", hint="Such as 10m or 1h; empty: until it is resumed."
+    "duration", "For", kind="duration", hint="Such as 10m or 1h; empty: until it is resumed."
 )
-KICK_LIMIT: Final = FormField(name="limit", label="Tasks at the most", kind="number", value="500", is_required=True)
+KICK_LIMIT: Final = FormField("limit", "Tasks at the most", kind="number", value="500", is_required=True)
 LIMIT_FIELDS: Final = (
-    FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT),
+    FormField("queue", "Queue", is_required=True, most=NAME_LIMIT),
     FormField(
-        name="scope",
-        label="Limits",
+        "scope",
+        "Limits",
         kind="choice",
         choices=(("queue", "the queue as a whole"), ("each", "each limit key of it"), ("key", "one limit key of it")),
     ),
-    FormField(name="key", label="Limit key", most=NAME_LIMIT, hint="Of one limit key."),
-    FormField(
-        name="running",
-        label="Tasks at once",
-        kind="number",
-        hint="In the whole cluster; 0 stops them. Empty: any number.",
-    ),
-    FormField(name="rate", label="Starts", hint="Such as 100/1m or 5/s. Empty: any number."),
+    FormField("key", "Limit key", most=NAME_LIMIT, hint="Of one limit key."),
+    FormField("running", "Tasks at once", kind="number", hint="In the whole cluster; 0 stops them. Empty: any number."),
+    FormField("rate", "Starts", hint="Such as 100/1m or 5/s. Empty: any number."),
 )
 REMOVED_LIMIT: Final = (
-    FormField(name="scope", label="", kind="hidden", value="queue"),
-    FormField(name="key", label="", kind="hidden"),
+    FormField("scope", "", kind="hidden", value="queue"),
+    FormField("key", "", kind="hidden"),
 )
 
 
@@ -70,7 +65,86 @@ async def _remove_limit(call: ActionCall) -> ActionDone:
     return ActionDone("The limit was removed." if removed else "There was no such limit any more.", "/limits")
 
 
-QUEUE_ACTIONS: Final = (
+# ---------------------------------------------------------------- nodes
+
+
+async def _reload(call: ActionCall) -> ActionDone:
+    kinds = (call.text("kinds") or "").replace(",", " ").split()
+    request = await call.client.nodes.request_reload(call.key, kinds or None, config_only=call.is_on("config_only"))
+    return ActionDone(f"The reload of {one_line(call.key)} was requested.", f"/nodes/request/{request.id}")
+
+
+async def _kinds(call: ActionCall) -> list[str]:
+    node = await call.client.nodes.get(call.key)
+    processes = await call.client.nodes.processes()
+    return sorted({one.kind for one in processes if one.node_id == node.id})
+
+
+async def _reload_fields(call: ActionCall) -> tuple[FormField, ...]:
+    kinds = ", ".join(await _kinds(call)) or "none runs"
+    return (
+        FormField("kinds", "Kinds", hint=f"Empty: all. Here: {kinds}"),
+        FormField("config_only", "Only those whose settings have changed", kind="switch"),
+    )
+
+
+async def _scale_fields(call: ActionCall) -> tuple[FormField, ...]:
+    choices = tuple((kind, kind) for kind in await _kinds(call))
+    return (
+        FormField("kind", "Kind", kind="choice", choices=choices, is_required=True),
+        FormField("count", "Processes", kind="number", is_required=True),
+    )
+
+
+# ---------------------------------------------------------------- schedules
+
+SCHEDULE_FIELDS: Final = (
+    FormField("name", "Name", is_required=True, most=NAME_LIMIT, hint="Unique in the cluster."),
+    FormField("queue", "Queue", is_required=True, most=NAME_LIMIT),
+    FormField("task", "Handler", most=NAME_LIMIT),
+    FormField("body", "Body (JSON)", kind="long", hint="Empty: none"),
+    FormField("interval", "Every", kind="duration", hint="Such as 10m; or a cron expression below."),
+    FormField("cron", "Cron", hint="Five fields, or six with the seconds first: 0 3 * * *"),
+    FormField("timezone", "Time zone", value="UTC", hint="Of the cron expression, such as Europe/Vienna"),
+    FormField(
+        "overlap",
+        "If the run before has not ended",
+        kind="choice",
+        choices=(("skip", "leave this one out"), ("queue", "wait"), ("allow", "run both")),
+    ),
+)
+ARGUMENTS: Final = FormField(
+    "arguments",
+    "Arguments (JSON)",
+    kind="long",
+    hint="A list or an object instead of its own; empty: its own.",
+)
+
+
+async def _run_now(call: ActionCall) -> ActionDone:
+    text = call.text("arguments")
+    given = [] if text is None else json_value("arguments", text)
+    args, named = (given, {}) if isinstance(given, list) else ([], given) if isinstance(given, dict) else ([given], {})
+    run = await call.client.schedules.run(call.key, *args, **named)
+    return ActionDone(f"Run {run.id} was requested; a node takes it within a second.", Subject.SCHEDULE.page(call.key))
+
+
+async def _create_schedule(call: ActionCall) -> ActionDone:
+    fields: dict[str, Any] = {
+        name: call.text(name)
+        for name in ("queue", "task", "interval", "cron", "overlap")
+        if call.text(name) is not None
+    }
+    if call.text("cron") is not None:
+        fields["timezone"] = call.text("timezone") or "UTC"
+    if (body := call.text("body")) is not None:
+        fields["body"] = json_value("body", body)
+    name = call.text("name") or ""
+    await call.client.schedules.create(name, **fields)
+    return ActionDone(f"The schedule {one_line(name)} was created; running nodes have it within seconds.", "/schedules")
+
+
+CLUSTER_ACTIONS: Final = (
     PageAction(
         "queues.pause",
         "Pause",
@@ -108,40 +182,6 @@ QUEUE_ACTIONS: Final = (
         fields=REMOVED_LIMIT,
         run=_remove_limit,
     ),
-)
-
-# ---------------------------------------------------------------- nodes
-
-
-async def _reload(call: ActionCall) -> ActionDone:
-    kinds = (call.text("kinds") or "").replace(",", " ").split()
-    request = await call.client.nodes.request_reload(call.key, kinds or None, config_only=call.is_on("config_only"))
-    return ActionDone(f"The reload of {one_line(call.key)} was requested.", f"/nodes/request/{request.id}")
-
-
-async def _kinds(call: ActionCall) -> list[str]:
-    node = await call.client.nodes.get(call.key)
-    processes = await call.client.nodes.processes()
-    return sorted({one.kind for one in processes if one.node_id == node.id})
-
-
-async def _reload_fields(call: ActionCall) -> tuple[FormField, ...]:
-    kinds = ", ".join(await _kinds(call)) or "none runs"
-    return (
-        FormField(name="kinds", label="Kinds", hint=f"Empty: all. Here: {kinds}"),
-        FormField(name="config_only", label="Only those whose settings have changed", kind="switch"),
-    )
-
-
-async def _scale_fields(call: ActionCall) -> tuple[FormField, ...]:
-    choices = tuple((kind, kind) for kind in await _kinds(call))
-    return (
-        FormField(name="kind", label="Kind", kind="choice", choices=choices, is_required=True),
-        FormField(name="count", label="Processes", kind="number", is_required=True),
-    )
-
-
-NODE_ACTIONS: Final = (
     PageAction(
         "nodes.drain",
         "Drain",
@@ -182,57 +222,6 @@ NODE_ACTIONS: Final = (
         leads_to="/nodes",
         is_destructive=True,
     ),
-)
-
-# ---------------------------------------------------------------- schedules
-
-SCHEDULE_FIELDS: Final = (
-    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, hint="Unique in the cluster."),
-    FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT),
-    FormField(name="task", label="Handler", most=NAME_LIMIT),
-    FormField(name="body", label="Body (JSON)", kind="long", hint="Empty: none"),
-    FormField(name="interval", label="Every", kind="duration", hint="Such as 10m; or a cron expression below."),
-    FormField(name="cron", label="Cron", hint="Five fields, or six with the seconds first: 0 3 * * *"),
-    FormField(name="timezone", label="Time zone", value="UTC", hint="Of the cron expression, such as Europe/Vienna"),
-    FormField(
-        name="overlap",
-        label="If the run before has not ended",
-        kind="choice",
-        choices=(("skip", "leave this one out"), ("queue", "wait"), ("allow", "run both")),
-    ),
-)
-ARGUMENTS: Final = FormField(
-    name="arguments",
-    label="Arguments (JSON)",
-    kind="long",
-    hint="A list or an object instead of its own; empty: its own.",
-)
-
-
-async def _run_now(call: ActionCall) -> ActionDone:
-    text = call.text("arguments")
-    given = [] if text is None else json_value("arguments", text)
-    args, named = (given, {}) if isinstance(given, list) else ([], given) if isinstance(given, dict) else ([given], {})
-    run = await call.client.schedules.run(call.key, *args, **named)
-    return ActionDone(f"Run {run.id} was requested; a node takes it within a second.", Subject.SCHEDULE.page(call.key))
-
-
-async def _create_schedule(call: ActionCall) -> ActionDone:
-    fields: dict[str, Any] = {
-        name: call.text(name)
-        for name in ("queue", "task", "interval", "cron", "overlap")
-        if call.text(name) is not None
-    }
-    if call.text("cron") is not None:
-        fields["timezone"] = call.text("timezone") or "UTC"
-    if (body := call.text("body")) is not None:
-        fields["body"] = json_value("body", body)
-    name = call.text("name") or ""
-    await call.client.schedules.create(name, **fields)
-    return ActionDone(f"The schedule {one_line(name)} was created; running nodes have it within seconds.", "/schedules")
-
-
-SCHEDULE_ACTIONS: Final = (
     PageAction(
         "schedules.run",
         "Run now",
@@ -271,4 +260,3 @@ SCHEDULE_ACTIONS: Final = (
         is_destructive=True,
     ),
 )
-CLUSTER_ACTIONS: Final = (*QUEUE_ACTIONS, *NODE_ACTIONS, *SCHEDULE_ACTIONS)

@@ -151,7 +151,7 @@ async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[st
 
 def _key_of(page: PageRequest) -> str:
     """What the action acts on: the id of the path, or the name of the query."""
-    return str(page.request.path_params.get("key", page.query.get("name", "")))
+    return str(page.request.path_params.get("key", page.name))
 
 
 def _page_before(page: PageRequest, action: PageAction, call: ActionCall) -> str:

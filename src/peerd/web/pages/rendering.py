@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from peerd.domain.access import Actor, ActorKind
-from peerd.domain.errors import DatabaseUnavailable, PeerdError
+from peerd.domain.errors import DatabaseUnavailable, InvalidFilter, NodeNotFound, PeerdError
 from peerd.domain.quoting import without_tokens
 from peerd.operate.client import AioClient
 from peerd.operate.figures import SeriesPoint
@@ -82,6 +82,16 @@ class PageRequest:
         return self.request.scope["path"].removeprefix(self.request.scope.get("root_path", "")) or "/"
 
     @property
+    def name(self) -> str:
+        """The name in the address of what the page is about; empty where none is."""
+        return self.query.get("name") or ""
+
+    def choice(self, name: str, known: dict[str, str]) -> str:
+        """What the address has chosen of some values; by default the first."""
+        given = self.query.get(name)
+        return given if given in known else next(iter(known))
+
+    @property
     def is_live(self) -> bool:
         """Whether the script of the page reads it again."""
         return LIVE_HEADER in self.request.headers
@@ -129,6 +139,19 @@ class PageRequest:
             "now": datetime.now(UTC).replace(microsecond=0),
             "actions_of": lambda subject, *verbs: self.actions.of(subject, actor, *verbs),
         }
+
+
+async def unless_invalid(load: Callable[[], Awaitable[T]], otherwise: T) -> tuple[T, str | None]:
+    """What is read; or another value, and why nothing can be read for what the address asks for."""
+    try:
+        return await load(), None
+    except (InvalidFilter, NodeNotFound) as error:
+        return otherwise, str(error)
+
+
+def status_with(problem: str | None) -> HTTPStatus:
+    """The status of a page that says what is wrong with its address or its form, if anything is."""
+    return HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY
 
 
 # ---------------------------------------------------------------- light and dark: of the system, or as it was chosen

@@ -116,11 +116,11 @@ async def _change_fields(call: ActionCall) -> tuple[FormField, ...]:
 
 async def _enqueue_fields(call: ActionCall) -> tuple[FormField, ...]:
     return (
-        FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT),
-        FormField(name="name", label="Handler", most=NAME_LIMIT),
-        FormField(name="body", label="Body (JSON)", kind="long", hint="Empty: none", most=BODY_LIMIT),
-        FormField(name="priority", label="Priority", kind="number", hint=f"{PRIORITY_HINT} Empty: {DEFAULT_PRIORITY}"),
-        FormField(name="start_in", label="Start in", kind="duration", hint="Such as 10m; empty: now"),
+        FormField("queue", "Queue", is_required=True, most=NAME_LIMIT),
+        FormField("name", "Handler", most=NAME_LIMIT),
+        FormField("body", "Body (JSON)", kind="long", hint="Empty: none", most=BODY_LIMIT),
+        FormField("priority", "Priority", kind="number", hint=f"{PRIORITY_HINT} Empty: {DEFAULT_PRIORITY}"),
+        FormField("start_in", "Start in", kind="duration", hint="Such as 10m; empty: now"),
         *(await node_fields(call)),
     )
 
@@ -128,8 +128,8 @@ async def _enqueue_fields(call: ActionCall) -> tuple[FormField, ...]:
 async def _again_fields(call: ActionCall) -> tuple[FormField, ...]:
     task = await call.client.tasks.get(int(call.key))
     return (
-        FormField(name="queue", label="Queue", value=task.queue, is_required=True, most=NAME_LIMIT),
-        FormField(name="name", label="Handler", value=task.name, most=NAME_LIMIT),
+        FormField("queue", "Queue", value=task.queue, is_required=True, most=NAME_LIMIT),
+        FormField("name", "Handler", value=task.name, most=NAME_LIMIT),
         *_body_field(task),
         _priority_field(task),
         *(await node_fields(call)),
@@ -140,18 +140,18 @@ async def node_fields(call: ActionCall) -> tuple[FormField, ...]:
     """A choice of one node, or any."""
     nodes = await call.client.nodes.list()
     choices = [(ANY_NODE, "any node"), *((node.name, node.name) for node in nodes)]
-    return (FormField(name="node", label="Node", kind="choice", choices=tuple(choices)),)
+    return (FormField("node", "Node", kind="choice", choices=tuple(choices)),)
 
 
 def _priority_field(task: Task) -> FormField:
-    return FormField(name="priority", label="Priority", kind="number", value=str(task.priority), hint=PRIORITY_HINT)
+    return FormField("priority", "Priority", kind="number", value=str(task.priority), hint=PRIORITY_HINT)
 
 
 def _body_field(task: Task) -> tuple[FormField, ...]:
     if task.body_bytes is not None:
         return ()
     kind = "text" if task.json is None and task.body is not None else "JSON"
-    return (FormField(name="body", label=f"Body ({kind})", kind="long", value=body_text(task), most=BODY_LIMIT),)
+    return (FormField("body", f"Body ({kind})", kind="long", value=body_text(task), most=BODY_LIMIT),)
 
 
 def body_text(task: Task) -> str:
@@ -161,13 +161,11 @@ def body_text(task: Task) -> str:
     return task.body if task.json is None else json.dumps(task.json, indent=2, ensure_ascii=False)
 
 
-REASON: Final = FormField(
-    name="reason", label="Reason", hint="Becomes the error of the task.", value="canceled by hand"
-)
+REASON: Final = FormField("reason", "Reason", hint="Becomes the error of the task.", value="canceled by hand")
 DURATION: Final = FormField(
-    name="duration", label="Start in", kind="duration", value="1h", is_required=True, hint="Such as 30s, 10m, 1h30m, 2d"
+    "duration", "Start in", kind="duration", value="1h", is_required=True, hint="Such as 30s, 10m, 1h30m, 2d"
 )
-QUEUE: Final = FormField(name="queue", label="Queue", is_required=True, most=NAME_LIMIT)
+QUEUE: Final = FormField("queue", "Queue", is_required=True, most=NAME_LIMIT)
 
 TASK_ACTIONS: Final = (
     PageAction(

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from peerd.domain.errors import TaskNotFound, TooManyLogStreams
 from peerd.domain.log_line import LogCursor, TaskLogLine, levels_from
 from peerd.operate.client import AioClient

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from peerd.domain.access import Right
-from peerd.domain.errors import InvalidAccess, InvalidFilter, NotPermitted
+from peerd.domain.errors import InvalidAccess, NotPermitted
 from peerd.domain.task import NAME_LIMIT
 from peerd.store.audit import AuditEntry, AuditPage
 from peerd.web.pages.actions import FormField
 from peerd.web.pages.addresses import Subject
-from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.rendering import PageRequest, status_with, unless_invalid
 
 TOKEN_FIELDS: Final = (
-    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, hint="What it is for"),
-    *(FormField(name=f"right-{right}", label=right.value, kind="switch") for right in Right),
-    FormField(name="queues", label="Queues", hint="Names with spaces between them; empty: all"),
-    FormField(name="file_scopes", label="Files", hint="BUCKET or BUCKET/PREFIX, one a line; empty: all", kind="long"),
-    FormField(name="expires_in", label="Expires in", kind="duration", hint="Such as 90d; empty: never"),
+    FormField("name", "Name", is_required=True, most=NAME_LIMIT, hint="What it is for"),
+    *(FormField(f"right-{right}", right.value, kind="switch") for right in Right),
+    FormField("queues", "Queues", hint="Names with spaces between them; empty: all"),
+    FormField("file_scopes", "Files", hint="BUCKET or BUCKET/PREFIX, one a line; empty: all", kind="long"),
+    FormField("expires_in", "Expires in", kind="duration", hint="Such as 90d; empty: never"),
 )
 AUDIT_FILTERS: Final = ("actor", "operation", "target", "key", "since")
 TARGET_PAGES: Final = {
@@ -74,30 +75,27 @@ async def create_token(page: PageRequest, fields: list[tuple[str, str]]) -> Resp
 
 
 def _token_form(page: PageRequest, values: dict[str, str], problem: str | None = None) -> Response:
-    status = HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY
+    status = status_with(problem)
     return page.render("token_new.html", "New token", status, fields=TOKEN_FIELDS, values=values, problem=problem)
 
 
 async def show_audit(page: PageRequest) -> Response:
     """A page of the audit log."""
     given = {name: page.query.get(name) for name in AUDIT_FILTERS}
-    after = page.query.get("after")
-    problem, found = None, AuditPage(items=[], next=None)
-    try:
-        found = await page.client.audit.page(
-            actor=given["actor"],
-            operation_name=given["operation"],
-            target_kind=given["target"],
-            target=given["key"],
-            since=given["since"],
-            after=after,
-        )
-    except InvalidFilter as error:
-        problem = str(error)
+    load = partial(
+        page.client.audit.page,
+        actor=given["actor"],
+        operation_name=given["operation"],
+        target_kind=given["target"],
+        target=given["key"],
+        since=given["since"],
+        after=page.query.get("after"),
+    )
+    found, problem = await unless_invalid(load, AuditPage(items=[], next=None))
     return page.render(
         "audit.html",
         "Audit log",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         entries=[(entry, target_address(entry), _json(entry)) for entry in found.items],
         next=found.next,
         given=given,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +31,7 @@ from peerd.operate.task_filter import TaskFilter
 from peerd.web.pages.actions import ActionCall, FormField, whole_number
 from peerd.web.pages.addresses import Subject, UrlQuery, safe_path
 from peerd.web.pages.forms import BACK, leave_notice
-from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.rendering import PageRequest, status_with
 from peerd.web.pages.routes.tasks import FILTER_NAMES, read_address
 from peerd.web.pages.task_actions import (
     DURATION,
@@ -49,26 +48,16 @@ PREVIEW_TIME: Final = 0.1
 """Seconds that a page waits for a count; the bulk action itself counts all."""
 MOST_SHOWN: Final = 5
 """Refusals of single tasks that are named."""
-PRIORITY: Final = FormField(name="priority", label="Priority", kind="number", is_required=True)
-ALL_TASKS: Final = FormField(
-    name="all_tasks", label="I mean all tasks", kind="switch", hint="The filter has no conditions."
-)
+PRIORITY: Final = FormField("priority", "Priority", kind="number", is_required=True)
+ALL_TASKS: Final = FormField("all_tasks", "I mean all tasks", kind="switch", hint="The filter has no conditions.")
 TO_QUEUE: Final = msgspec.structs.replace(QUEUE, name="to_queue", label="To the queue")
 FIELDS: Final[dict[str, tuple[FormField, ...]]] = {
-    "retry": (),
     "cancel": (REASON,),
     "snooze": (DURATION,),
-    "move": (),
     "requeue": (TO_QUEUE,),
     "change": (PRIORITY,),
-    "kick": (),
-    "bury": (),
-    "delete": (),
 }
 """What each action asks for, beside the node of a move. None has the name of a field of the filter in the same form."""
-LABELS: Final = {action.verb: action.label for action in TASK_ACTIONS if action.verb in FIELDS} | {
-    "change": "Change the priority"
-}
 MAKERS: Final[dict[str, Callable[[Mapping[str, str]], TaskAction]]] = {
     "retry": lambda _: BulkRetry(),
     "cancel": lambda given: BulkCancel(given.get("reason", "").strip() or "canceled by hand"),
@@ -79,6 +68,9 @@ MAKERS: Final[dict[str, Callable[[Mapping[str, str]], TaskAction]]] = {
     "kick": lambda _: BulkKick(),
     "bury": lambda _: BulkBury(),
     "delete": lambda _: BulkDelete(),
+}
+LABELS: Final = {action.verb: action.label for action in TASK_ACTIONS if action.verb in MAKERS} | {
+    "change": "Change the priority"
 }
 
 
@@ -140,7 +132,7 @@ async def _selection_form(
     return page.render(
         "selection.html",
         f"{LABELS[verb]}: {len(ids)} tasks",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         verb=verb,
         label=LABELS[verb],
         ids=ids,
@@ -160,7 +152,7 @@ def _ids(fields: list[tuple[str, str]]) -> list[int]:
 
 async def _fields(page: PageRequest, verb: str) -> tuple[FormField, ...]:
     if verb != "move":
-        return FIELDS[verb]
+        return FIELDS.get(verb, ())
     [node] = await node_fields(ActionCall(page.client, "", {}))
     return (msgspec.structs.replace(node, name="to_node", label="To the node"),)
 
@@ -216,7 +208,7 @@ async def _bulk_form(
     return page.render(
         "bulk_new.html",
         "Bulk action",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         filter_query=query.with_mapping(dict.fromkeys(("verb", "preview"))),
         conditions=_in_words(msgspec.structs.asdict(wanted)),
         verb=verb,
@@ -231,7 +223,7 @@ async def _bulk_form(
 def _defaults(page: PageRequest, verb: str) -> dict[str, str]:
     own_queue = next(iter(page.actor.queues or ()), "queue")
     defaults = {"requeue": {"to_queue": own_queue}, "change": {"priority": "0"}}.get(verb, {})
-    return {field.name: field.value for field in FIELDS[verb]} | defaults
+    return {field.name: field.value for field in FIELDS.get(verb, ())} | defaults
 
 
 def _in_words(fields: Mapping[str, Any]) -> list[str]:

@@ -36,10 +36,7 @@ async def show_node(page: PageRequest) -> Response:
 
     The state of its slots is asked of the node itself, which may take a while: the page loads it afterwards.
     """
-    name = page.query.get("name", "") or ""
-    span = page.query.get("span", "1h")
-    span = span if span in SPANS else "1h"
-    client = page.client
+    name, span, client = page.name, page.choice("span", SPANS), page.client
     node = await page.read(("node", name), lambda: client.nodes.get(name))
     running, processes, loads, charts = await asyncio.gather(
         page.read(
@@ -59,7 +56,7 @@ async def show_node(page: PageRequest) -> Response:
         "node.html",
         f"Node {name[:60]}",
         node=node,
-        may_ask=_may_ask(page) and node.active,
+        may_ask=node.active and page.actor.may(Right.VIEW) and page.actor.queues is None,
         running=running.items,
         has_more=running.next is not None,
         living=[(one, process_state(one, node)) for one in mine if one.ended_at is None],
@@ -78,14 +75,9 @@ def _ended_at(process: ProcessRecord) -> datetime:
     return process.ended_at
 
 
-def _may_ask(page: PageRequest) -> bool:
-    return page.actor.may(Right.VIEW) and page.actor.queues is None
-
-
 async def show_state(page: PageRequest) -> Response:
     """The slots of a node, as the node itself answers."""
-    name = page.query.get("name", "") or ""
-    state, problem = None, None
+    name, state, problem = page.name, None, None
     try:
         state = await page.read(("state", name), lambda: page.client.nodes.state(name, timeout=STATE_TIMEOUT))
     except (NodeUnreachable, NodeRequestFailed, NodeRequestUnfinished) as error:

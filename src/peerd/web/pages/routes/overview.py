@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from http import HTTPStatus
 from typing import Final
 
 from starlette.responses import Response
 
 from peerd.domain.alert import ABOUT_DISKS, OF_STORAGE, AlertKind
-from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.operate.client import AioClient
 from peerd.operate.diagnostics.prospect import Prospect
@@ -21,7 +19,7 @@ from peerd.store.queue_states import DepthPoint
 from peerd.store.time_series import SAMPLE
 from peerd.web.pages.addresses import Subject
 from peerd.web.pages.charts import LineChart, TimeAxis, chart_of_depths, charts_of_attempts
-from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.rendering import PageRequest, status_with, unless_invalid
 
 SPANS: Final = {"1h": "Hour", "1d": "Day", "7d": "Week"}
 SECONDS: Final = {"1h": 3600.0, "1d": 86_400.0, "7d": 604_800.0}
@@ -40,7 +38,7 @@ SHOWN_STATUSES: Final = (
 
 async def show_overview(page: PageRequest) -> Response:
     """The verdict, figures, and charts."""
-    span, by = choice_of(page, "span", SPANS), choice_of(page, "by", GROUPS)
+    span, by = page.choice("span", SPANS), page.choice("by", GROUPS)
     client = page.client
     overview, prospects, loads, charts = await asyncio.gather(
         _read_overview(page),
@@ -111,12 +109,6 @@ async def _read_depths(page: PageRequest, span: str, queue: str | None) -> Seque
     return await page.read(("depths", span, queue), lambda: client.statistics.depths(span, queue=queue))
 
 
-def choice_of(page: PageRequest, name: str, known: dict[str, str]) -> str:
-    """What the address has chosen of some values; by default the first."""
-    given = page.query.get(name)
-    return given if given in known else next(iter(known))
-
-
 # ---------------------------------------------------------------- alerts
 
 
@@ -126,22 +118,17 @@ SHOWN: Final = {"all": "All", "on": "On", "past": "Others"}
 
 async def show_alerts(page: PageRequest) -> Response:
     """A page of alerts."""
-    shown = page.query.get("shown", "all")
-    shown = shown if shown in SHOWN else "all"
+    shown = page.choice("shown", SHOWN)
     kind, after = page.query.get("kind"), page.query.get("after")
-    on = {"on": True, "past": False}.get(shown or "")
-    problem, found = None, AlertPage(items=[], next=None)
-    try:
-        found = await page.read(
-            ("alerts", on, kind, after),
-            lambda: page.client.alerts.list(on=on, kinds=None if kind is None else [kind], after=after),
-        )
-    except InvalidFilter as error:
-        problem = str(error)
+    on = {"on": True, "past": False}.get(shown)
+    kinds = None if kind is None else [kind]
+    load = partial(page.client.alerts.list, on=on, kinds=kinds, after=after)
+    key = ("alerts", on, kind, after)
+    found, problem = await unless_invalid(lambda: page.read(key, load), AlertPage(items=[], next=None))
     return page.render(
         "alerts.html",
         "Alerts",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         alerts=[(alert, subject_address(alert)) for alert in found.items],
         next=found.next,
         kinds=KINDS,

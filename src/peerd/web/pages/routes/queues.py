@@ -27,10 +27,7 @@ async def show_queues(page: PageRequest) -> Response:
 
 async def show_queue(page: PageRequest) -> Response:
     """One queue: why it waits, what comes next, its limits and charts."""
-    name = page.query.get("name", "") or ""
-    span = page.query.get("span", "1h")
-    span = span if span in SPANS else "1h"
-    client = page.client
+    name, span, client = page.name, page.choice("span", SPANS), page.client
     queues, wait, limits, following, charts = await asyncio.gather(
         page.read("queues", client.queues.list),
         page.read(("why", name), lambda: client.queues.why(name)),
@@ -88,7 +85,7 @@ async def show_schedules(page: PageRequest) -> Response:
 
 async def show_schedule(page: PageRequest) -> Response:
     """One schedule: when it ticks, on which nodes, and its latest runs."""
-    name, client = page.query.get("name", "") or "", page.client
+    name, client = page.name, page.client
     state, runs, nodes = await asyncio.gather(
         page.read(("schedule", name), lambda: client.schedules.get(name)),
         page.read(("runs", name), lambda: client.schedules.runs(name, limit=RUNS)),

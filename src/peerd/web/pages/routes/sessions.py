@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 
@@ -31,35 +32,15 @@ from peerd.web.pages.addresses import safe_path
 from peerd.web.pages.forms import leave_notice
 from peerd.web.pages.rendering import PageRequest
 
+password_field = partial(FormField, kind="password", is_required=True, most=MAX_LENGTH)
+PASSWORD_HINT: Final = f"At least {MIN_LENGTH} characters. All your other sessions end."
 LOGIN_FIELDS: Final = (
-    FormField(name="name", label="Name", is_required=True, most=NAME_LIMIT, autocomplete="username"),
-    FormField(
-        name="password",
-        label="Password",
-        kind="password",
-        is_required=True,
-        most=MAX_LENGTH,
-        autocomplete="current-password",
-    ),
+    FormField("name", "Name", is_required=True, most=NAME_LIMIT, autocomplete="username"),
+    password_field("password", "Password", autocomplete="current-password"),
 )
 PASSWORD_FIELDS: Final = (
-    FormField(
-        name="current",
-        label="Current password",
-        kind="password",
-        is_required=True,
-        most=MAX_LENGTH,
-        autocomplete="current-password",
-    ),
-    FormField(
-        name="new",
-        label="New password",
-        kind="password",
-        is_required=True,
-        most=MAX_LENGTH,
-        hint=f"At least {MIN_LENGTH} characters. All your other sessions end.",
-        autocomplete="new-password",
-    ),
+    password_field("current", "Current password", autocomplete="current-password"),
+    password_field("new", "New password", hint=PASSWORD_HINT, autocomplete="new-password"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import quote
@@ -10,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.responses import Response
 
-from peerd.domain.errors import InvalidFilter, PeerdError
+from peerd.domain.errors import PeerdError
 from peerd.domain.file_errors import DiskNotFound
 from peerd.domain.files import DiskState
 from peerd.domain.lifecycle import Status
@@ -21,7 +22,7 @@ from peerd.store.files.risks import RISKS, FilesAtRisk, RiskCount
 from peerd.web.downloads import content_response
 from peerd.web.pages.addresses import Subject, folder_of, list_address
 from peerd.web.pages.headers import FILE_HEADERS
-from peerd.web.pages.rendering import PageRequest, error_page, plain_error_page
+from peerd.web.pages.rendering import PageRequest, error_page, plain_error_page, status_with, unless_invalid
 from peerd.web.problems import status_of
 
 RUNNING_TASKS: Final = 30
@@ -42,10 +43,8 @@ class StorageTask(msgspec.Struct, frozen=True):
 async def show_storage(page: PageRequest) -> Response:
     """The overview of storage."""
     client = page.client
-    health, after = page.query.get("health", "all"), page.query.get("after")
-    health = health if health in HEALTHS else "all"
+    health, after = page.choice("health", HEALTHS), page.query.get("after")
     wanted = None if health == "all" else health
-    problem, at_risk = None, FilesAtRisk({}, [])
     overview, queues, running, nodes = await asyncio.gather(
         page.read("storage", client.files.overview),
         page.read("queues", client.queues.list),
@@ -55,18 +54,13 @@ async def show_storage(page: PageRequest) -> Response:
         ),
         page.read("nodes", client.nodes.list),
     )
-    try:
-        at_risk = await page.read(
-            ("at risk", wanted, after),
-            lambda: client.files.at_risk(wanted, after=after, limit=RISKS_OF_A_PAGE, counted=False),
-        )
-    except InvalidFilter as error:
-        problem = str(error)
+    load = partial(client.files.at_risk, wanted, after=after, limit=RISKS_OF_A_PAGE, counted=False)
+    at_risk, problem = await unless_invalid(lambda: page.read(("at risk", wanted, after), load), FilesAtRisk({}, []))
     silent = [disk for disk in overview.disks if disk.node in overview.braked and "lost" in verbs_of(disk)]
     return page.render(
         "storage.html",
         "Storage",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         overview=overview,
         at_risk=at_risk,
         health=health,
@@ -163,8 +157,7 @@ async def show_buckets(page: PageRequest) -> Response:
 async def show_files(page: PageRequest) -> Response:
     """A page of the files of a bucket."""
     bucket, prefix = page.query.get("bucket", "") or "", page.query.get("prefix", "") or ""
-    after, view = page.query.get("after", "") or "", page.query.get("view", "folders")
-    view = view if view in VIEWS else "folders"
+    after, view = page.query.get("after") or "", page.choice("view", VIEWS)
     delimiter = "/" if view == "folders" else ""
     found = await page.read(
         ("files", bucket, prefix, after, delimiter),
@@ -187,7 +180,7 @@ async def show_files(page: PageRequest) -> Response:
 
 async def show_file(page: PageRequest) -> Response:
     """One file and its copies."""
-    path = page.query.get("name", "") or ""
+    path = page.name
     status = await page.read(("file", path), lambda: page.client.files.stat(path))
     return page.render(
         "file.html",
@@ -204,7 +197,7 @@ async def show_file(page: PageRequest) -> Response:
 
 async def download_file(page: PageRequest) -> Response:
     """The content of a file; nodes verify what they send, and a file that is damaged everywhere is cut off."""
-    path = page.query.get("name", "") or ""
+    path = page.name
     name = path.rstrip("/").rpartition("/")[2] or "file"
     headers = {  # a file is saved and never shown: it may be anything, and what it says of itself is not believed
         **FILE_HEADERS,

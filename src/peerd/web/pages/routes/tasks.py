@@ -7,14 +7,14 @@ import csv
 import io
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from contextlib import suppress
-from http import HTTPStatus
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from peerd.domain.column_condition import COLUMNS, TIME_COLUMNS
-from peerd.domain.errors import InvalidFilter, NodeNotFound, PeerdError
+from peerd.domain.errors import InvalidFilter, PeerdError
 from peerd.domain.lifecycle import Status
 from peerd.domain.task import Task
 from peerd.operate.client import AioClient
@@ -25,7 +25,7 @@ from peerd.store.tasks.pages import TaskPage
 from peerd.web.pages.addresses import UrlQuery
 from peerd.web.pages.formats import one_line
 from peerd.web.pages.headers import PAGE_HEADERS
-from peerd.web.pages.rendering import PageRequest
+from peerd.web.pages.rendering import PageRequest, status_with, unless_invalid
 from peerd.web.pages.task_actions import EVENT_OF, TASK_ACTIONS
 from peerd.web.views import Nodes, view, view_of
 
@@ -123,7 +123,7 @@ async def show_tasks(page: PageRequest) -> Response:
     table = read_address(page.query)
     client, queue = page.client, table.filter.queue
     (listed, problem), nodes, counted, handlers = await asyncio.gather(
-        _read_listed(page, table),
+        unless_invalid(partial(read_table, page, table), TaskPage(items=[], next=None, examined=0)),
         page.read("nodes", client.nodes.list),
         _unless_refused(
             page.read(("task counts", queue), lambda: client.statistics.counts(queue=queue), COUNTS_FRESH_FOR),
@@ -138,7 +138,7 @@ async def show_tasks(page: PageRequest) -> Response:
     return page.render(
         "tasks.html",
         "Tasks",
-        HTTPStatus.OK if problem is None else HTTPStatus.UNPROCESSABLE_ENTITY,
+        status_with(problem),
         wanted=table,
         heads=[("Id", "tight"), *(_head(column) for column in table.columns)],
         tasks=[_as_row(task, by_id) for task in listed.items],
@@ -163,14 +163,6 @@ async def show_tasks(page: PageRequest) -> Response:
         filter_query=_filter_query(page.query),
         live="" if table.after else "type=task" + (f"&{UrlQuery((('queue', queue),)).text}" if queue else ""),
     )
-
-
-async def _read_listed(page: PageRequest, table: TaskTable) -> tuple[TaskPage, str | None]:
-    """A page of tasks, or why the filter finds none."""
-    try:
-        return await read_table(page, table), None
-    except (InvalidFilter, NodeNotFound) as error:
-        return TaskPage(items=[], next=None, examined=0), str(error)
 
 
 async def _unless_refused(reading: Awaitable[T], otherwise: T) -> T:
