@@ -150,22 +150,8 @@ def _path(points: Sequence[tuple[float, float | None]]) -> str:
 # ---------------------------------------------------------------- axes
 
 
-STEPS: Final = (
-    60,
-    120,
-    300,
-    600,
-    900,
-    1_800,
-    3_600,
-    7_200,
-    10_800,
-    21_600,
-    43_200,
-    86_400,
-    172_800,
-    604_800,
-    1_209_600,
+STEPS: Final = tuple(
+    60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1_440, 2_880, 10_080, 20_160)
 )
 """Seconds between two marks of a time axis."""
 

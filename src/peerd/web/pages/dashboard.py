@@ -24,7 +24,7 @@ from peerd.web.pages.addresses import safe_path
 from peerd.web.pages.cluster_actions import CLUSTER_ACTIONS
 from peerd.web.pages.file_actions import FILE_ACTIONS
 from peerd.web.pages.formats import one_line
-from peerd.web.pages.forms import BACK, FormRefused, leave_notice, read_form
+from peerd.web.pages.forms import BACK, leave_notice, read_form
 from peerd.web.pages.navigation import NavigationReader
 from peerd.web.pages.read_cache import ReadCache
 from peerd.web.pages.rendering import STATIC_PATH, PageRequest, error_page, plain_error_page, static_response
@@ -71,32 +71,28 @@ class Dashboard:
 
     def page(self, path: str, handler: Handler) -> None:
         """Answer GET requests for a path."""
+        self._add("GET", f"page {path}", path, handler)
 
+    def form(self, path: str, handler: FormHandler) -> None:
+        """Answer POST requests for a path: the form is read, and its token compared, before the handler is called."""
+
+        async def take(page: PageRequest) -> Response:
+            response = await handler(page, await read_form(page.request))
+            self.cache.forget()
+            return response
+
+        self._add("POST", f"form {path}", path, take)
+
+    def _add(self, method: str, name: str, path: str, handler: Handler) -> None:
         async def answer(request: Request) -> Response:
             page = self._page(request)
             page.facts = await self._navigation.read(page.client)
             try:
                 return await handler(page)
-            except PeerdError as error:
+            except (PeerdError, AccessRefused) as error:
                 return error_page(page, error)
 
-        self.routes.append(Route(path, answer, methods=["GET"], name=f"page {path}"))
-
-    def form(self, path: str, handler: FormHandler) -> None:
-        """Answer POST requests for a path: the form is read, and its token compared, before the handler is called."""
-
-        async def answer(request: Request) -> Response:
-            page = self._page(request)
-            page.facts = await self._navigation.read(page.client)
-            try:
-                fields = await read_form(request)
-                response = await handler(page, fields)
-            except (PeerdError, FormRefused, AccessRefused) as error:
-                return error_page(page, error)
-            self.cache.forget()
-            return response
-
-        self.routes.append(Route(path, answer, methods=["POST"], name=f"form {path}"))
+        self.routes.append(Route(path, answer, methods=[method], name=name))
 
     def action_routes(self) -> None:
         """The page that confirms each action, and what its form does."""

@@ -7,6 +7,7 @@ let no character change the direction or the lines of the text around it. Markup
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -188,18 +189,8 @@ def is_long(content: object) -> bool:
     return any(len(word) > LONG_WORD for word in text.split())
 
 
-FILTERS: Final[dict[str, Any]] = {
-    "visible": visible,
-    "one_line": one_line,
-    "name": name,
-    "number": number,
-    "rate": rate,
-    "size": size,
-    "duration": duration,
-    "age": age,
-    "percent": percent,
-    "instant": instant,
-    "ago": ago,
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    one.__name__: one for one in (visible, one_line, name, number, rate, size, duration, age, percent, instant, ago)
 }
 
 

@@ -29,33 +29,25 @@ MAX_FIELDS: Final = 2_000
 FORM: Final = "application/x-www-form-urlencoded"
 
 
-class FormRefused(Exception):
-    """A body is no form, or too large."""
-
-    def __init__(self, status: HTTPStatus, detail: str) -> None:
-        self.status = status
-        self.detail = detail
-        super().__init__(detail)
-
-
 async def read_form(request: Request) -> list[tuple[str, str]]:
     """The fields of a form, in their order, without the token.
 
     Raises:
-        FormRefused: it is no form, or too large.
-        AccessRefused: the token of the session is missing or wrong.
+        AccessRefused: it is no form, or too large; or the token of the session is missing or wrong.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
-        raise FormRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"a form is sent as {FORM}")
+        raise AccessRefused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "FormRefused", f"a form is sent as {FORM}")
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > MAX_BODY:
-            raise FormRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the form is larger than 2 MB")
+            raise AccessRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "FormRefused", "the form is larger than 2 MB")
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
-        raise FormRefused(HTTPStatus.BAD_REQUEST, "the form is not UTF-8, or has too many fields") from None
+        raise AccessRefused(
+            HTTPStatus.BAD_REQUEST, "FormRefused", "the form is not UTF-8, or has too many fields"
+        ) from None
     _require_csrf_token(request, [value for name, value in fields if name == CSRF_FIELD])
     return [(name, value) for name, value in fields if name != CSRF_FIELD]
 

@@ -27,7 +27,7 @@ from peerd.web.access.authentication import AccessRefused
 from peerd.web.pages import formats
 from peerd.web.pages.actions import ActionRegistry
 from peerd.web.pages.addresses import Subject, UrlQuery
-from peerd.web.pages.forms import FormRefused, clear_notice, form_token, notice_of
+from peerd.web.pages.forms import clear_notice, form_token, notice_of
 from peerd.web.pages.headers import PAGE_HEADERS
 from peerd.web.pages.navigation import NavigationFacts, links_for
 from peerd.web.pages.read_cache import ReadCache, visibility_of
@@ -211,7 +211,7 @@ def _digest(name: str) -> str:
 HOME: Final = (("Overview", "/"),)
 
 
-def error_page(page: PageRequest, error: PeerdError | FormRefused | AccessRefused) -> Response:
+def error_page(page: PageRequest, error: PeerdError | AccessRefused) -> Response:
     """The page of an error; one that has no status is raised again."""
     status = status_of(error) if isinstance(error, PeerdError) else error.status
     if status is None:
