@@ -14,7 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from peerd.domain.access import Actor
 from peerd.domain.errors import NotPermitted, PeerdError
+from peerd.operate.client import AioClient
 from peerd.web.access.authentication import AccessRefused
 from peerd.web.access.request_facts import route_path
 from peerd.web.dependencies import acting_client, program_client
@@ -27,7 +29,7 @@ from peerd.web.pages.formats import one_line
 from peerd.web.pages.forms import BACK, leave_notice, read_form
 from peerd.web.pages.navigation import NavigationReader
 from peerd.web.pages.read_cache import ReadCache
-from peerd.web.pages.rendering import STATIC_PATH, PageRequest, error_page, plain_error_page, static_response
+from peerd.web.pages.rendering import STATIC_PATH, PageRequest, answer_static, error_page, plain_error_page
 from peerd.web.pages.routes import access, bulk, handlers, nodes, overview, queues, sessions, storage, task, tasks
 from peerd.web.pages.series_history import SeriesHistory
 from peerd.web.pages.task_actions import BULK_ACTIONS, TASK_ACTIONS
@@ -115,8 +117,13 @@ class Dashboard:
         return plain_error_page(self._page(request), status, detail)
 
     def _page(self, request: Request) -> PageRequest:
-        client = acting_client(request) if ACTOR in request.scope else sessions.anonymous(program_client(request))
+        client = acting_client(request) if ACTOR in request.scope else _anonymous(request)
         return PageRequest(request, client, self.cache, self.history, self.actions)
+
+
+def _anonymous(request: Request) -> AioClient:
+    """The client of a viewer that has not logged in: it may do nothing."""
+    return program_client(request).acting_as(Actor(name=""))
 
 
 async def confirm_action(action: PageAction, page: PageRequest) -> Response:
@@ -185,11 +192,6 @@ async def _action_form(
         problem=problem,
         back=back,
     )
-
-
-async def answer_static(request: Request) -> Response:
-    """A file that pages need."""
-    return static_response(request.path_params["name"], request.query_params.get("v"))
 
 
 PAGES: Final[dict[str, Handler]] = {

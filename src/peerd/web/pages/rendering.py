@@ -186,8 +186,9 @@ def static_address(name: str) -> str:
     return f"{STATIC_PATH}/{name}?v={_digest(name)}"
 
 
-def static_response(name: str, version: str | None) -> Response:
-    """A file, which anyone may read. Only the address with its digest may be kept."""
+async def answer_static(request: Request) -> Response:
+    """A file that pages need; anyone may read it. Only the address with its digest may be kept."""
+    name, version = request.path_params["name"], request.query_params.get("v")
     if name not in MEDIA_TYPES:
         return Response("there is no such file", HTTPStatus.NOT_FOUND, media_type="text/plain")
     keep = FOR_EVER if version == _digest(name) else "no-cache"

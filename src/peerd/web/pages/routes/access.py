@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -46,10 +47,12 @@ async def show_tokens(page: PageRequest) -> Response:
     return page.render("tokens.html", "Tokens", tokens=tokens)
 
 
-async def new_token(page: PageRequest) -> Response:
+async def new_token(page: PageRequest, values: Mapping[str, str] | None = None, problem: str | None = None) -> Response:
     """The form for another token."""
     _require_admin(page)
-    return _token_form(page, {})
+    return page.render(
+        "token_new.html", "New token", status_with(problem), fields=TOKEN_FIELDS, values=values or {}, problem=problem
+    )
 
 
 def _require_admin(page: PageRequest) -> None:
@@ -70,13 +73,8 @@ async def create_token(page: PageRequest, fields: list[tuple[str, str]]) -> Resp
             given.get("name", ""), rights, queues=queues, file_scopes=file_scopes, expires_in=expires_in
         )
     except (InvalidAccess, NotPermitted) as error:
-        return _token_form(page, given, str(error))
+        return await new_token(page, given, str(error))
     return page.render("token_made.html", "Token", HTTPStatus.CREATED, made=made)
-
-
-def _token_form(page: PageRequest, values: dict[str, str], problem: str | None = None) -> Response:
-    status = status_with(problem)
-    return page.render("token_new.html", "New token", status, fields=TOKEN_FIELDS, values=values, problem=problem)
 
 
 async def show_audit(page: PageRequest) -> Response:

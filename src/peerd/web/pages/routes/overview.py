@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from peerd.domain.alert import ABOUT_DISKS, OF_STORAGE, AlertKind
 from peerd.domain.lifecycle import Status
-from peerd.operate.client import AioClient
 from peerd.operate.diagnostics.prospect import Prospect
 from peerd.operate.figures import Overview, SeriesPoint
 from peerd.store.alerts import AlertPage, AlertRecord
@@ -86,18 +85,16 @@ async def read_charts(page: PageRequest, span: str, by: str, **only: str) -> lis
     now = await page.read("now", client.now)
     axis = TimeAxis(now, SECONDS[span])
     has_depths = set(only) <= {"queue"} and (client.actor.queues is None or only)
+
+    def load(seconds: float, step: int, most: int | None) -> Awaitable[Sequence[SeriesPoint]]:
+        return client.statistics.series(seconds, by=grouped, step=step, most=most, **only)
+
     points, depths = await asyncio.gather(
-        page.read_series((span, grouped, given), SECONDS[span], now, partial(_load_series, client, grouped, only)),
+        page.read_series((span, grouped, given), SECONDS[span], now, load),
         _read_depths(page, span, only.get("queue")) if has_depths else _nothing(),
     )
     charts = charts_of_attempts(points, axis)
     return [*charts, chart_of_depths(depths, axis)] if has_depths else charts
-
-
-async def _load_series(
-    client: AioClient, by: str, only: dict[str, str], seconds: float, step: int, most: int | None
-) -> Sequence[SeriesPoint]:
-    return await client.statistics.series(seconds, by=by, step=step, most=most, **only)
 
 
 async def _nothing() -> Sequence[DepthPoint]:

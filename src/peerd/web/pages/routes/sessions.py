@@ -8,10 +8,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from peerd.domain.access import Actor, ActorKind
+from peerd.domain.access import ActorKind
 from peerd.domain.errors import InvalidAccess
 from peerd.domain.task import NAME_LIMIT
-from peerd.operate.client import AioClient
 from peerd.operate.operations import Query
 from peerd.operate.passwords import MAX_LENGTH, MIN_LENGTH, checked
 from peerd.store.users import has_users
@@ -44,9 +43,18 @@ PASSWORD_FIELDS: Final = (
 )
 
 
-async def show_login(page: PageRequest) -> Response:
+async def show_login(
+    page: PageRequest,
+    wanted: str | None = None,
+    problem: str | None = None,
+    status: HTTPStatus = HTTPStatus.OK,
+    name: str = "",
+) -> Response:
     """The form; after it, the viewer is where it wanted to be. Without users it says how the first one is made."""
-    return await _login_form(page, page.query.get("next"))
+    back = safe_path(wanted or page.query.get("next")) or "/"
+    is_possible = await program_client(page.request).mode.execute(Query("read", has_users))
+    fields = LOGIN_FIELDS if is_possible else ()
+    return page.render("login.html", "Log in", status, fields=fields, values={"name": name}, next=back, problem=problem)
 
 
 async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
@@ -56,13 +64,13 @@ async def log_in(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     name = given.get("name", "")[:NAME_LIMIT]
     if not name.isprintable() or not name:
         problem = "type your name and your password"
-        return await _login_form(page, wanted, problem, HTTPStatus.UNPROCESSABLE_ENTITY, name)
+        return await show_login(page, wanted, problem, HTTPStatus.UNPROCESSABLE_ENTITY, name)
     replaced = session_of(request.scope, request.headers)
     attempt = LoginRequest(name, given.get("password", "")[:MAX_LENGTH], address_of(request.scope), replaced)
     try:
         return await _open_session(page, attempt, wanted)
     except LoginRefused as refusal:
-        return await _login_form(page, wanted, str(refusal), refusal.status, name)
+        return await show_login(page, wanted, str(refusal), refusal.status, name)
 
 
 async def log_out(page: PageRequest, _: list[tuple[str, str]]) -> Response:
@@ -75,9 +83,9 @@ async def log_out(page: PageRequest, _: list[tuple[str, str]]) -> Response:
     return response
 
 
-async def show_account(page: PageRequest) -> Response:
+async def show_account(page: PageRequest, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
     """The own rights and password."""
-    return _account(page)
+    return page.render("account.html", "Your account", status, fields=PASSWORD_FIELDS, problem=problem)
 
 
 async def change_password(page: PageRequest, fields: list[tuple[str, str]]) -> Response:
@@ -91,7 +99,7 @@ async def change_password(page: PageRequest, fields: list[tuple[str, str]]) -> R
         response = await _open_session(page, attempt, "/account")
     except (InvalidAccess, LoginRefused) as refusal:
         status = refusal.status if isinstance(refusal, LoginRefused) else HTTPStatus.UNPROCESSABLE_ENTITY
-        return _account(page, str(refusal), status)
+        return await show_account(page, str(refusal), status)
     leave_notice(response, "Your password was changed. Your other sessions have ended.")
     return response
 
@@ -115,25 +123,3 @@ async def _open_session(page: PageRequest, attempt: LoginRequest, wanted: str) -
     response = page.redirect(wanted)
     set_session_cookie(request, response, session_id, find_access(request))
     return response
-
-
-async def _login_form(
-    page: PageRequest,
-    wanted: str | None,
-    problem: str | None = None,
-    status: HTTPStatus = HTTPStatus.OK,
-    name: str = "",
-) -> Response:
-    back = safe_path(wanted) or "/"
-    is_possible = await program_client(page.request).mode.execute(Query("read", has_users))
-    fields = LOGIN_FIELDS if is_possible else ()
-    return page.render("login.html", "Log in", status, fields=fields, values={"name": name}, next=back, problem=problem)
-
-
-def _account(page: PageRequest, problem: str | None = None, status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return page.render("account.html", "Your account", status, fields=PASSWORD_FIELDS, problem=problem)
-
-
-def anonymous(client: AioClient) -> AioClient:
-    """The client of a viewer that has not logged in: it may do nothing."""
-    return client.acting_as(Actor(name=""))
