@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from peerd.web.api import create_app
 
     app: FastAPI
-    """Of a node's web process: it takes the client of its process."""
+    """The app of a node's web process, which takes the client of its process."""
 
 __all__ = ["app", "create_app", "metrics_app"]
 

@@ -58,7 +58,7 @@ AppAccessDependency = Annotated[AppAccess, Depends(find_access)]
 ActorDependency = Annotated[Actor, Depends(_actor)]
 ProgramClientDependency = Annotated[AioClient, Depends(program_client)]
 AioClientDependency = Annotated[AioClient, Depends(acting_client)]
-"""Its operations check the rights and the queues of the request's actor."""
+"""A client whose operations check the rights and the queues of the request's actor."""
 ViewerOfAllDependency = Annotated[Actor, Depends(_viewer_of_all)]
 
 

@@ -33,7 +33,7 @@ AT_ONCE: Final = 2
 MOST_WAITING: Final = 200
 """Logins that wait for that: for 5 s at the most."""
 MOST_OF_NETWORK: Final = 20
-"""Of one address, or a /64 of IPv6."""
+"""Logins of one address, or a /64 of IPv6, that wait."""
 UNKNOWN_USER: Final = "(unknown)"
 """Stands in the log for a name that no user has: it may be a password by mistake."""
 SET_PASSWORD: Final = "session.set_password"  # noqa: S105 - an operation of the audit log
@@ -63,7 +63,7 @@ class LoginRequest(msgspec.Struct, frozen=True):
 
     @property
     def operation(self) -> str:
-        """Its name in the audit log."""
+        """The name of a login in the audit log."""
         return "session.open" if self.new_password is None else SET_PASSWORD
 
     @property

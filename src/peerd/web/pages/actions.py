@@ -60,7 +60,7 @@ class FormField(msgspec.Struct, frozen=True):
 
 
 class ActionCall(msgspec.Struct, frozen=True):
-    """One use of an action: on what, by which client, and with what was typed."""
+    """A use of an action: on what, by which client, and with what was typed."""
 
     client: AioClient
     key: str
@@ -131,7 +131,7 @@ class PageAction(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> Subject:
-        """Of what it is an action."""
+        """What the action is about."""
         return Subject(self.id.partition(".")[0])
 
     @property
@@ -164,7 +164,7 @@ class PageAction(msgspec.Struct, frozen=True):
         return actor.may(self.right) and not (self.needs_all_queues and actor.queues is not None)
 
     async def fields_of(self, call: ActionCall) -> tuple[FormField, ...]:
-        """What it asks for."""
+        """What the form of the action asks for."""
         return self.fields if isinstance(self.fields, tuple) else await self.fields(call)
 
     async def do(self, call: ActionCall) -> ActionDone:
@@ -183,19 +183,19 @@ class PageAction(msgspec.Struct, frozen=True):
 
 
 class ActionRegistry:
-    """All actions of the pages, by subject and verb."""
+    """All actions of the pages, by their names."""
 
     def __init__(self, *actions: PageAction) -> None:
-        self._actions = {(action.subject, action.verb): action for action in actions}
+        self._actions = {action.id: action for action in actions}
         if len(self._actions) != len(actions):
-            raise ValueError("two actions have the same address")
+            raise ValueError("two actions have the same name")
 
     def __iter__(self) -> Iterator[PageAction]:
         return iter(self._actions.values())
 
     def of(self, subject: Subject, actor: Actor, *verbs: str) -> list[PageAction]:
-        """Those of a subject that an actor may do; with verbs, these in this order."""
-        found = [self._actions[subject, verb] for verb in verbs] if verbs else list(self)
+        """The actions on a subject that an actor may do; with verbs, these in this order."""
+        found = [self._actions[f"{subject}.{verb}"] for verb in verbs] if verbs else list(self)
         return [action for action in found if action.subject is subject and action.is_for(actor)]
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 
 class Subject(StrEnum):
-    """Of what a page or an action is. The value is the first part of the path."""
+    """What a page or an action is about. The value is the first part of the path."""
 
     TASK = "tasks"
     BULK = "bulk"
@@ -108,7 +108,7 @@ class UrlQuery(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of the text after the question mark; empty values are left out."""
+        """The query that is the text after a question mark; empty values are left out."""
         return cls(tuple(parse_qsl(text)))
 
     def get(self, name: str, default: str | None = None) -> str | None:
@@ -120,11 +120,11 @@ class UrlQuery(msgspec.Struct, frozen=True):
         return [value for given, value in self.pairs if given == name]
 
     def with_values(self, **changed: str | Iterable[str] | None) -> UrlQuery:
-        """The same with other values of some names; None and an empty list remove one."""
+        """This query with other values of some names; None and an empty list remove one."""
         return self.with_mapping(changed)
 
     def with_mapping(self, changed: Mapping[str, str | Iterable[str] | None]) -> UrlQuery:
-        """As `with_values`, for names that are no identifiers."""
+        """This query with other values of names that may be no identifiers, as by `with_values`."""
         pairs = [(name, value) for name, value in self.pairs if name not in changed]
         for name, given in changed.items():
             values = [] if given is None else [given] if isinstance(given, str) else list(given)
@@ -132,7 +132,7 @@ class UrlQuery(msgspec.Struct, frozen=True):
         return UrlQuery(tuple(pairs))
 
     def without(self, name: str, value: str) -> UrlQuery:
-        """The same without one value of a name."""
+        """This query without one value of a name."""
         return UrlQuery(tuple(pair for pair in self.pairs if pair != (name, value)))
 
     @property

@@ -38,7 +38,7 @@ from peerd.web.request_guard import ACTOR, is_page
 
 Handler: TypeAlias = Callable[[PageRequest], Awaitable[Response]]
 ProblemHandler: TypeAlias = Callable[..., Any]
-"""Of the API: it answers with a problem."""
+"""A handler of the API, which answers with a problem."""
 ERROR_TEXTS: Final = {
     HTTPStatus.NOT_FOUND: "There is no such page.",
     HTTPStatus.METHOD_NOT_ALLOWED: "This address takes a form, and has no page of its own.",

@@ -24,7 +24,7 @@ FILE_HEADERS: Final = PAGE_HEADERS | {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "private, no-cache",
 }
-"""Of files that programs have made: opened on their own, they may load and do nothing."""
+"""The headers of files that programs have made: opened on their own, they may load and do nothing."""
 
 
 def login_redirect(scope: Scope) -> Response:

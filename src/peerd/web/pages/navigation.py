@@ -27,9 +27,9 @@ class NavigationLink(msgspec.Struct, frozen=True):
     path: str
     right: Right = Right.VIEW
     needs_all_queues: bool = False
-    """An actor that is restricted to queues sees nothing there."""
+    """Whether an actor that is restricted to queues sees nothing there."""
     needs_storage: bool = False
-    """It is shown where there is a disk or a bucket."""
+    """Whether the link is shown only where there is a disk or a bucket."""
 
     def is_for(self, actor: Actor) -> bool:
         """Whether an actor may see its page."""

@@ -105,7 +105,7 @@ class EventViewer(Viewer):
 
     @property
     def farewell(self) -> bytes:
-        """Why the stream ends."""
+        """The event that says why the stream ends."""
         return encode_event("bye", msgspec.json.encode({"reason": self.end}))
 
     def _wants(self, message: EventMessage) -> bool:
@@ -121,7 +121,7 @@ class EventViewer(Viewer):
 
 
 class EventTopic(Topic[EventViewer]):
-    """One kind of event as one client may see it: sends each viewer what has changed.
+    """A kind of event as one client may see it, which sends each viewer what has changed.
 
     Args:
         hub: of its viewers.

@@ -104,7 +104,7 @@ class StreamHub:
 
 
 class Viewer(ABC):
-    """One open stream. Used on one event loop.
+    """An open stream. It is used on one event loop.
 
     Attributes:
         opening: the first bytes of the stream.

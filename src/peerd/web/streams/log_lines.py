@@ -33,7 +33,7 @@ from peerd.web.views import view
 READ_EVERY: Final = 1.0
 """Seconds from the end of a reading of a task's lines to the next one, at the most."""
 READINGS_A_SECOND: Final = 100
-"""Of all tasks together, at the most, unless the pauses would be longer than `READ_EVERY`."""
+"""Readings of all tasks together, at the most, unless the pauses would be longer than `READ_EVERY`."""
 MAX_BEHIND: Final = 2_000
 """Lines that a topic keeps; a viewer that is further behind reads them itself."""
 PAGE: Final = 500
@@ -63,7 +63,7 @@ class LogViewer(Viewer):
         self.topic: LogTopic
         """Set when the viewer joins it."""
         self.place = after
-        """Of the last line that the viewer has taken."""
+        """The place of the last line that the viewer has taken."""
         self._client = client
         self._task_id = task_id
         self._levels = levels
@@ -93,7 +93,7 @@ class LogViewer(Viewer):
 
     @property
     def farewell(self) -> bytes:
-        """That the task has ended or was deleted; or that the viewer may connect again."""
+        """The event that says that the task has ended or was deleted, or that the viewer may connect again."""
         name = "end" if self.end == COMPLETE else "bye"
         return encode_event(name, msgspec.json.encode({"task_id": str(self._task_id)}))
 

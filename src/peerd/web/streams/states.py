@@ -26,7 +26,7 @@ ALERTS_OF_EACH_KIND: Final = 200
 
 
 class EventKind(StrEnum):
-    """Of what an event is."""
+    """The kind of what an event is about."""
 
     TASK = "task"
     QUEUE = "queue"
@@ -80,10 +80,10 @@ class TaskReader(StateReader):
     """Tasks that work, have ended, are new, have changed lately, or are watched."""
 
     _followed: Collection[int] = frozenset()
-    """Of the last reading, the tasks of which the next one tells the state wherever they are then."""
+    """The tasks of the last reading whose state the next one tells, wherever they are then."""
 
     async def read(self, watched: Collection[str]) -> list[EventMessage]:
-        """Their states; of one whose row is gone, that."""
+        """The states of these tasks; of one whose row is gone, that it is gone."""
         followed = [*{int(key) for key in watched}, *self._followed][:MAX_RECENT]
         tasks = await self._client.tasks.recent(followed, limit=TASKS_OF_EACH_KIND)
         nodes = {node.id: node for node in await self._client.nodes.list()}
@@ -100,7 +100,7 @@ class QueueReader(StateReader):
     """All queues."""
 
     async def read(self, _: Collection[str]) -> list[EventMessage]:
-        """Their states."""
+        """The states of all queues."""
         queues = await self._client.queues.list()
         return [EventMessage(EventKind.QUEUE, one.name, _json(one)) for one in queues]
 
@@ -109,7 +109,7 @@ class NodeReader(StateReader):
     """All nodes."""
 
     async def read(self, _: Collection[str]) -> list[EventMessage]:
-        """Their states."""
+        """The states of all nodes."""
         nodes = await self._client.nodes.list()
         return [EventMessage(EventKind.NODE, one.name, _json(one)) for one in nodes]
 
@@ -118,10 +118,10 @@ class AlertReader(StateReader):
     """The alerts that are on, and the newest ones."""
 
     _on: Mapping[int, str | None] = {}
-    """Of the last reading, those that were on, with the queues that they are about."""
+    """The alerts that were on in the last reading, with the queues that they are about."""
 
     async def read(self, _: Collection[str]) -> list[EventMessage]:
-        """Their states, the oldest first; one that is not on any more and none of the newest is gone."""
+        """The states of these alerts, the oldest first; one that is not on any more and none of the newest is gone."""
         on = await self._client.alerts.list(on=True, limit=ALERTS_OF_EACH_KIND)
         newest = await self._client.alerts.list(limit=ALERTS_OF_EACH_KIND)
         found = {alert.id: alert for alert in (*on.items, *newest.items)}
