@@ -82,8 +82,9 @@ ACCEPTED: Final = {
     " | put ttr=3 | reserve | wait 3 | change status=pending | reserve client=2"
     " | ask delete | answer delete | delete_by client=2",
     "a client that leaves at once, and another one in the same millisecond": "clients"
-    " | add_event opened connection=client-3 server=101 | put | reserve | at_once | add_event closed connection=client-1"
-    " | at_once | change status=pending | at_once | claim 1 | add_event reserved task=1 connection=client-3"
+    " | add_event opened connection=client-3 server=101 | put | reserve"
+    " | at_once | add_event closed connection=client-1 | at_once | change status=pending"
+    " | at_once | claim 1 | add_event reserved task=1 connection=client-3"
     " | delete_by client=3",
     "a job that is ready, and deleted by whoever asks": f"{PUT_LATE} | delete_by",
 }
