@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from peerd import Client
+from peerd.domain.log_line import LogCursor
 from peerd.operate.tasks import TaskOperations
 from peerd.store.schema.tables import tasks
 from peerd.store.schema.types import seconds_from_now
@@ -114,6 +115,20 @@ def test_many_watchers_cost_one_reading_and_a_slow_one_misses_nothing(
             messages = [data.get("message") for _, data in one.result(30)]
             assert messages == [*(f"line {number}" for number in range(40)), None]
     assert len(readings) < 10
+
+
+def test_who_watches_from_a_place_beyond_all_lines_keeps_none_from_others(
+    http: httpx.Client, shown_app: ShownApp, client: Client
+) -> None:
+    write(client, 1, "one")
+    topics = shown_app.app.state.peerd_log_streams.topics
+    with ExitStack() as opened:
+        opened.enter_context(http.stream("GET", "/tasks/1/logs/stream?after=999-0", timeout=60))
+        eventually(lambda: [topic.begin for topic in topics.values()] == [LogCursor(999, 0)])
+        events = events_of(opened.enter_context(http.stream("GET", "/tasks/1/logs/stream", timeout=20)))
+        assert next(events)[1]["message"] == "one"
+        write(client, 1, "two", first=1)
+        assert next(events)[1]["message"] == "two"
 
 
 def test_there_are_only_so_many_streams_which_get_comments_and_end_with_a_deleted_task(

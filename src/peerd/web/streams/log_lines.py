@@ -86,9 +86,9 @@ class LogViewer(Viewer):
         if page.ended:
             self._complete()
         elif not page.has_more:
+            now = self.topic.follow(self.place)
             # Where the topic had begun before the page was read, no line up to that place is left in the table.
-            self.place = max(self.place, begin or BEFORE_ALL)
-            self.topic.follow(self.place)
+            self.place = max(self.place, min(begin or BEFORE_ALL, now))
         return events
 
     @property
@@ -133,11 +133,15 @@ class LogTopic(Topic[LogViewer]):
         self.viewers.add(viewer)
         viewer.topic = self
 
-    def follow(self, place: LogCursor) -> None:
-        """Read from a place on, if nothing is read yet: a later one could miss what the first viewer has not read."""
-        if self.begin is None:
+    def follow(self, place: LogCursor) -> LogCursor:
+        """Read from a place on, or from an earlier one, which is returned, if the topic has begun there.
+
+        A later place could miss what another viewer has not read: the first one may name a place beyond all lines.
+        """
+        if self.begin is None or (not self._lines and place < self.begin):
             self.begin = place
         self.start()
+        return self.begin
 
     def lines_after(self, place: LogCursor) -> list[TaskLogLine]:
         """The next lines after a place that is not before `begin`."""
@@ -146,23 +150,30 @@ class LogTopic(Topic[LogViewer]):
 
     async def read(self) -> bool:
         """Read the new lines, and keep them until all viewers have taken them."""
-        assert self.begin is not None
-        last = place_of(self._lines[-1]) if self._lines else self.begin
+        begin = self.begin
+        assert begin is not None
+        last = place_of(self._lines[-1]) if self._lines else begin
         try:
             page = await read_page(self._client, self._task_id, last, 2 * PAGE)
         except TaskNotFound:  # it was deleted
             self.close_all(COMPLETE)
             return False
+        if self.begin != begin:  # a viewer has made it begin earlier meanwhile: the lines from there on are read next
+            return False
         self._lines += page.items
-        taken = bisect_right(self._lines, min(viewer.place for viewer in self.viewers), key=place_of)
-        if past := self._lines[: max(taken, len(self._lines) - MAX_BEHIND)]:
-            self.begin = place_of(past[-1])
-            del self._lines[: len(past)]
+        self._forget_past()
         for viewer in self.viewers:
             viewer.news.set()
         if page.ended:
             self.close_all(COMPLETE)
         return bool(page.items)
+
+    def _forget_past(self) -> None:
+        """Forget the lines that all viewers have taken, and those that too slow ones read themselves."""
+        taken = bisect_right(self._lines, min(viewer.place for viewer in self.viewers), key=place_of)
+        if past := self._lines[: max(taken, len(self._lines) - MAX_BEHIND)]:
+            self.begin = place_of(past[-1])
+            del self._lines[: len(past)]
 
 
 async def read_page(client: AioClient, task_id: int, place: LogCursor, limit: int) -> LogPage:
