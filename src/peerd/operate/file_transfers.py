@@ -121,7 +121,7 @@ class FileTransfers(FileAdmission[Mode]):
         *,
         progress: Progress | None = None,
     ) -> StoredFile:
-        """As `put`, of a content whose size or BLAKE3 is known before it is read, as one body.
+        """Store a content whose size or BLAKE3 is known before it is read, as one body; else as `put` does.
 
         Args:
             source: as for `put`.

@@ -53,15 +53,15 @@ class FileReader(io.RawIOBase):
         self._problems: list[str] = []
         self._position = 0
         self._hash: Any = blake3()
-        """Of the bytes from the beginning to the position; None after a seek."""
+        """The hash of the bytes from the beginning to the position; None after a seek."""
         self._open: tuple[contextlib.ExitStack, HTTPResponse, str] | None = None
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: a reader is read."""
         return True
 
     def seekable(self) -> bool:
-        """It is; what is read after a seek is verified by its node only."""
+        """Return True; what is read after a seek is verified by its node only."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

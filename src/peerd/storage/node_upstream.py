@@ -63,7 +63,7 @@ class Nodes(Upstream):
         self._auditor = FileAuditor(actor=actor)
         self._failed = failed
         self._disks: dict[str, int] = {}
-        """Those of the uploads that were begun or found: an upload that has ended has no row that names its disk."""
+        """Disks of the uploads that were begun or found: an upload that has ended has no row that names its disk."""
 
     def close(self) -> None:
         self.http.close()
@@ -136,7 +136,7 @@ class Nodes(Upstream):
     def _ask_about(
         self, method: str, target: PutTarget, upload_id: str, query: str = "", **request: Any
     ) -> UploadState:
-        """Ask about an upload. One that was completed is answered by the catalogue, whatever has become of its node."""
+        """Ask about an upload. The catalogue answers for one that was completed: its node may be away."""
         try:
             return super()._ask_about(method, target, upload_id, query, **request)
         except UploadGone:

@@ -42,7 +42,7 @@ class Body:
 
     @classmethod
     def of_file(cls, opened: IO[bytes], options: PutOptions) -> Self:
-        """That of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes.
+        """The body of a regular file, which is hashed now, and can be sent more than once; of a pipe as it comes.
 
         Raises:
             ContentDiffers: it is not what the options announce.
@@ -67,7 +67,7 @@ class Body:
 
     @property
     def blake3(self) -> str:
-        """Of the bytes that were sent."""
+        """The BLAKE3 of the bytes that were sent, in hex."""
         return self.announced or self._hash.hexdigest()
 
     def rewind(self) -> bool:

@@ -28,7 +28,7 @@ from peerd.store.files.copies import Source, copies_bad, find_contents, find_sou
 from peerd.store.files.listing import find_with_sources
 
 MAX_TRIES: Final = 8
-"""Of other nodes, for one chunk."""
+"""Tries at other nodes, for one chunk."""
 FoundContent = tuple[Digest, list[Source]]
 """The digest of a content, and where it has copies."""
 
@@ -51,7 +51,7 @@ class FileReading:
         self._sources = sources
         self._local: tuple[LocalDisk, OpenContent] | None = None
         self._opened: list[OpenContent] = []
-        """Contents of which pieces may still be sent when their disk is given up."""
+        """Open contents: pieces of them may still be sent when their disk is given up."""
         self._is_closed = False
         self._verifying = threading.Lock()
         """A cancelled request ends while a thread verifies: its descriptor must not become one of another file."""
@@ -68,7 +68,7 @@ class FileReading:
 
     @classmethod
     def of_found(cls, node: StorageNode, file: StoredFile, digest: Digest, sources: list[Source]) -> Self:
-        """As `begin`, of what `find_content` has found."""
+        """Begin to read a version, with the digest and the copies that were found of it. Raises NoSourceLeft."""
         reading = cls(node, file, digest, sources)
         reading._open_local()
         if reading._local is None and not reading._others():

@@ -181,13 +181,13 @@ class RequestCount:
         self._status = ABORTED
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """As ASGI's; counts the bytes of the request's body."""
+        """Receive a message of ASGI, and count its bytes of the request's body."""
         message = await self._receive()
         self._received += len(message.get("body", b""))
         return message
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
-        """As ASGI's; counts the bytes of the response's body."""
+        """Send a message of ASGI, and count its bytes of the response's body."""
         await self._send(message)
         if message["type"] == "http.response.start":
             self._status = f"{message['status'] // 100}xx"

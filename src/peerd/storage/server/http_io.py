@@ -46,7 +46,6 @@ class Request:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
         self.headers: dict[str, str] = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -146,11 +145,9 @@ class Response:
         self.has_ended = is_last
         await self._send({"type": "http.response.body", "body": bytes(data), "more_body": not is_last})
 
-    async def file(self, file: Any, offset: int, count: int, *, is_last: bool = False) -> None:
+    async def file(self, file: Any, offset: int, count: int) -> None:
         """Send a range of an open file."""
-        self.has_ended = is_last
-        message = {"type": ZERO_COPY, "file": file, "offset": offset, "count": count, "more_body": not is_last}
-        await self._send(message)
+        await self._send({"type": ZERO_COPY, "file": file, "offset": offset, "count": count, "more_body": True})
 
     async def end(self) -> None:
         """Send the end of the body."""

@@ -160,7 +160,7 @@ def answer_with_range(text: str | None, size: int) -> ContentAnswer:
 
 
 def headers_of(file: StoredFile) -> dict[str, str]:
-    """The headers of a content: whatever it is, a browser neither shows nor runs it as a page of the site."""
+    """The headers of a content: a browser neither shows nor runs it as a page of the site, as it may be anything."""
     headers = {
         "content-type": file.content_type or "application/octet-stream",
         "accept-ranges": "bytes",
@@ -183,7 +183,7 @@ def http_date(moment: datetime) -> str:
 
 
 def range_still_holds(headers: Mapping[str, str], tags: set[str], modified: datetime) -> bool:
-    """Whether If-Range allows a part: the content is still the one of which the client has the rest."""
+    """Whether If-Range allows a part: the client has the rest of this content, and not of another one."""
     condition = headers.get("if-range")
     if condition is None:
         return True

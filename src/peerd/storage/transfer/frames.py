@@ -15,7 +15,7 @@ BLOCK: Final = 256 * 1024
 MISSING: Final = 0
 PRESENT: Final = 1
 UNAVAILABLE: Final = 2
-"""Its disk cannot be read now: whether it is there is not known."""
+"""The disk of a content cannot be read now: whether it is there is not known."""
 MAX_CONTENTS: Final = 500
 MAX_SIZE: Final = 64 * 1024 * 1024
 """Bytes of one content in a response of many."""

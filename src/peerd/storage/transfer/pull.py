@@ -26,7 +26,7 @@ from peerd.storage.transfer.node_http import NodeHttp
 
 BLOCK: Final = 1024 * 1024
 MAX_TRIES: Final = 8
-"""Of one content, over all sources, that end without a new byte."""
+"""Tries to get one content, over all sources, that end without a new byte."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class TransferControl(msgspec.Struct, kw_only=True):
     _received: int = 0
 
     def but(self, *, progress: Callable[[int], None]) -> TransferControl:
-        """The same with another function for progress."""
+        """Make a control with these limits, and another function for progress."""
         return TransferControl(bytes_per_second=self.bytes_per_second, progress=progress, stop=self.stop)
 
     def received(self, count: int, position: int) -> None:
@@ -219,7 +219,7 @@ class _BlockWriter:
         self._buffers: list[memoryview] = []
 
     def free_buffer(self, size: int) -> memoryview:
-        """Memory for so many bytes, of which nothing is being written. What an earlier call gave is in use."""
+        """Memory for so many bytes that no thread writes from. What an earlier call gave is in use."""
         if len(self._buffers) < 2:
             self._buffers.append(memoryview(bytearray(size)))
         else:

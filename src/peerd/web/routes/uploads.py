@@ -1,6 +1,6 @@
 """Uploads: contents that are put in parts, each of which is durable when it was answered, and relayed to the node.
 
-An upload that breaks is gone on with: its client asks how many bytes are durable, and sends those behind them.
+An upload that breaks is resumed: its client asks how many bytes are durable, and sends those behind them.
 """
 
 from __future__ import annotations
