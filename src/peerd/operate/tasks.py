@@ -144,7 +144,7 @@ class TaskOperations(OperationGroup[Mode]):
         most = validation.number("limit", limit, 1, MAX_RECENT)
         return Query("read", read_recent, self._scope("tasks.recent"), wanted, limit=most)
 
-    @operation(in_queues=True, rest=rest("GET /tasks/{task_id}", name="show", answer="task"))
+    @operation(in_queues=True)
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
         return Query("read", get_visible, self._scope("tasks.get"), validation.task_id(task_id))

@@ -169,7 +169,10 @@ def _field(name: str, kind: Any) -> tuple[str, tuple[Any, Read]]:
         return name.removesuffix("_id"), (str | None, lambda value, nodes: _node_name(get(value), nodes))
     if (name in IDS or name.endswith("_id")) and (kind is int or int in get_args(kind)):
         return name, (str | None if is_optional else str, lambda value, _: _text_of(get(value)))
-    return name, (view_type(kind), lambda value, nodes: view(get(value), nodes))
+    shown = view_type(kind)
+    if shown == kind:
+        return name, (kind, lambda value, _: get(value))
+    return name, (shown, lambda value, nodes: view(get(value), nodes))
 
 
 def _node_name(node_id: int | None, nodes: Nodes) -> str | None:
@@ -193,6 +196,8 @@ def view_type(kind: Any) -> Any:
     if _is_shown(kind):
         return view_of(kind).type
     origin, arguments = get_origin(kind), get_args(kind)
+    if origin is frozenset:  # which is shown in order
+        return list[view_type(arguments[0])]  # type: ignore[misc]  # a type that is made here
     shown = tuple(view_type(one) for one in arguments)
     if shown == arguments:
         return kind

@@ -152,6 +152,7 @@ async def _ask(client: AioClient, name: str) -> tuple[LiveNode | None, str | Non
 COMBINED: Final[tuple[tuple[Rest, Callable[..., Awaitable[Any]]], ...]] = (
     (rest("POST /tasks", name="enqueue", status=HTTPStatus.CREATED), enqueue),
     (rest("POST /tasks/batch", name="enqueue_batch", status=HTTPStatus.CREATED), enqueue_batch),
+    (rest("GET /tasks/{task_id}", name="show"), task_in_full),
     (rest("POST /tasks/{task_id}/move", name="move", answer="task"), move),
     (rest("POST /bulk", name="create", status=HTTPStatus.ACCEPTED), create_bulk),
     (rest("POST /schedules/{schedule}/run", name="run", status=HTTPStatus.ACCEPTED), run_schedule),
