@@ -8,7 +8,7 @@ BIN     := $(VENV)/bin
 # Tests wait half of their time: for servers, for processes, for the moment something is due.
 JOBS    := $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 1 ] && echo $$((2 * n)) || echo 2)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check
-USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,remote,storage,s3,top
+USER_EXTRAS := mysql,postgresql,video,web,watch,dashboard,otel,storage,s3,top
 DEV_EXTRAS  := $(USER_EXTRAS),dev
 MINUTES := 10
 KINDS   := sqlite mariadb mysql postgresql
