@@ -62,7 +62,7 @@ def create_app(
     setattr(app.state, ACCESS_STATE, app_access)
     app.state.peerd_logins = LoginService()
     for router in (
-        rest.create_router(),
+        *rest.create_routers(),
         operations.create_router(),
         *(log_stream.router, events.router, files.router, uploads.router, session.router),
     ):

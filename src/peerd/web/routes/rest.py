@@ -6,7 +6,7 @@ The arguments of an operation are in the path, the query and the body, and the a
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import cache, cached_property
 from http import HTTPStatus
 from operator import attrgetter
@@ -174,16 +174,20 @@ class RestRoute:
         can_change_nothing = len(shown) > 1 or self._results == (Enqueued,)
         return {self.rest.status: shown[0]} | ({HTTPStatus.OK: shown[-1]} if can_change_nothing else {})
 
+    @property
+    def subject(self) -> str:
+        """The first part of the path."""
+        return self.rest.path.split("/")[1]
+
     def add_to(self, router: APIRouter) -> None:
-        """Add the route to those of an app."""
+        """Add the route to those of its subject."""
         rest = self.rest
-        subject = rest.path.split("/")[1]
         router.add_api_route(
-            rest.path,
+            rest.path.removeprefix(router.prefix),
             self.call,
             methods=[rest.verb],
             name=rest.name or self._own_name,
-            tags=["access" if subject in ACCESS else subject],
+            tags=["access" if self.subject in ACCESS else self.subject],
             summary=self.summary,
             response_class=Response,
             status_code=rest.status,
@@ -215,12 +219,12 @@ def rest_routes() -> Sequence[RestRoute]:
     return sorted(routes, key=lambda route: len(route.rest.path_names))
 
 
-def create_router() -> APIRouter:
-    """The routes of REST."""
-    router = APIRouter()
+def create_routers() -> Iterable[APIRouter]:
+    """The routes of each subject: a request is compared with those of its own."""
+    routers = {route.subject: APIRouter(prefix=f"/{route.subject}") for route in rest_routes()}
     for route in rest_routes():
-        route.add_to(router)
-    return router
+        route.add_to(routers[route.subject])
+    return routers.values()
 
 
 def describe_routes(document: dict[str, Any]) -> None:
