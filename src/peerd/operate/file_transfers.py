@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping
-from functools import update_wrapper
-from types import MethodType
-from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from peerd.domain.access import Right
 from peerd.domain.files import StoredFile
 from peerd.operate import validation
 from peerd.operate.file_admission import FileAdmission
 from peerd.operate.file_names import parse_file_path
-from peerd.operate.modes import AsyncMode, BlockingMode, Mode
-from peerd.operate.operations import OperationGroup
+from peerd.operate.modes import AsyncMode, Mode
+from peerd.operate.operations import GroupMethod, OperationGroup
 from peerd.storage.file_headers import PutOptions, PutTarget
 
 if TYPE_CHECKING:
@@ -28,29 +27,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Transfer(Generic[P, T]):
-    """A method of a group that does more than a query: it blocks below a client, and runs in a thread below ``aio``."""
+class Transfer(GroupMethod[P, T]):
+    """A method of a group that does more than a query: below ``client.aio`` it runs in a thread."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], T]) -> None:
-        def call(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-            mode = group.mode
-            if isinstance(mode, AsyncMode):
-                return mode.run(lambda: method(group, *args, **kwargs))
-            return method(group, *args, **kwargs)
+        def execute(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+            call = partial(method, group, *args, **kwargs)
+            return group.mode.run(call) if isinstance(group.mode, AsyncMode) else call()
 
-        self._call = update_wrapper(call, method)
-        update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
-
-    @overload
-    def __get__(self, group: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, group: OperationGroup[BlockingMode], owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, group: OperationGroup[AsyncMode], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    def __get__(self, group: OperationGroup[Any] | None, owner: type) -> Any:
-        """The method of one group."""
-        return self if group is None else MethodType(self._call, group)
+        super().__init__(method, execute)
 
 
 class FileTransfers(FileAdmission[Mode]):

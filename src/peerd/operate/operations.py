@@ -72,8 +72,32 @@ class OperationGroup(Generic[Mode]):
                 raise NotPermitted(self._actor.name, operation, f"the queue {queue} is none of its queues")
 
 
-class Operation(Generic[P, T]):
-    """A method of a group; see `operation`."""
+class GroupMethod(Generic[P, T]):
+    """A method of a group: it blocks below a client, and is awaitable below ``client.aio``.
+
+    Args:
+        method: documents it.
+        execute: is called with the group and the arguments.
+    """
+
+    def __init__(self, method: Callable[..., Any], execute: Callable[..., Any]) -> None:
+        self._execute = update_wrapper(execute, method)
+        update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, group: OperationGroup[BlockingMode], owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, group: OperationGroup[AsyncMode], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, group: OperationGroup[Any] | None, owner: type) -> Any:
+        """The method of one group."""
+        return self if group is None else MethodType(self._execute, group)
+
+
+class Operation(GroupMethod[P, T]):
+    """An operation of a group; see `operation`."""
 
     __wrapped__: Callable[..., Query[T]]
 
@@ -94,19 +118,7 @@ class Operation(Generic[P, T]):
         def execute(group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
             return group._mode.call(self, group, args, kwargs)  # noqa: SLF001 - of the same group
 
-        self._execute = update_wrapper(execute, method)
-        update_wrapper(self, method)  # type: ignore[arg-type]  # it is called through __get__ only
-
-    @overload
-    def __get__(self, group: None, owner: type) -> Self: ...
-    @overload
-    def __get__(self, group: OperationGroup[BlockingMode], owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, group: OperationGroup[AsyncMode], owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    def __get__(self, group: OperationGroup[Any] | None, owner: type) -> Any:
-        """The method of one group."""
-        return self if group is None else MethodType(self._execute, group)
+        super().__init__(method, execute)
 
     def query(self, group: OperationGroup[Any], /, *args: P.args, **kwargs: P.kwargs) -> Query[T]:
         """Check the arguments, and return the query."""
