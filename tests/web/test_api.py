@@ -139,6 +139,8 @@ def test_what_is_wrong_or_cannot_be_answered_is_an_error_with_its_cause(http: ht
     ):
         assert (problem(response), response.json()["field"]) == ((422, code), field)
     assert problem(http.get(f"/tasks/{2**63}")) == (404, "TaskNotFound")
+    unknown = http.get("/tasks", params={"stauts": "dead"}).json()["detail"]
+    assert "there are after, limit, queue, name, status" in unknown
     no_time = http.post("/operations/enqueue", json={"what": "q", "start_at": "2026-02-30T09:30:00Z"})
     assert "is no time of the calendar" in no_time.json()["detail"]
     client.database.run(register_incarnation, "gone", "life", replaces=None)

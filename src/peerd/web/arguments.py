@@ -38,8 +38,8 @@ async def json_body(request: Request) -> bytes:
     return await request.body()
 
 
-def decoded(decode: Callable[[], T]) -> T:
-    """What `decode` returns; raises `InvalidRequest`, or the problem that a value words itself, or status 400."""
+def decoded(kind: type[msgspec.Struct], decode: Callable[[], T]) -> T:
+    """What `decode` makes of a kind; raises `InvalidRequest`, the problem that a value words itself, or status 400."""
     try:
         return decode()
     except msgspec.ValidationError as error:
@@ -50,7 +50,10 @@ def decoded(decode: Callable[[], T]) -> T:
         field = found[1] if found else None
         if NO_TIME in text:
             raise InvalidFilter(str(field), "is no time of the calendar, such as 2026-11-21T09:30:00Z") from None
-        raise InvalidRequest(_PLACE.sub("", text), field) from None
+        problem = _PLACE.sub("", text)
+        is_unknown = "unknown field" in text and not _PLACE.search(text)
+        names = ", ".join(kind.__struct_encode_fields__) or "none"
+        raise InvalidRequest(f"{problem}: there are {names}" if is_unknown else problem, field) from None
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error}") from None
 

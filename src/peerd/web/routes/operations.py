@@ -52,7 +52,7 @@ def _endpoint(operation: WireOperation) -> Callable[..., Awaitable[Response]]:
 
     async def call(request: Request, client: AioClientDependency) -> Response:
         body = await json_body(request)
-        args, kwargs = decoded(lambda: operation.decode_arguments(body))
+        args, kwargs = decoded(operation.arguments.type, lambda: operation.decode_arguments(body))
         return Response(operation.encode_result(await find(client)(*args, **kwargs)), media_type=JSON)
 
     return call

@@ -134,13 +134,14 @@ class RestRoute:
         return Response(msgspec.json.encode(view(result, nodes)), status, media_type=JSON)
 
     async def _read(self, request: Request) -> tuple[list[Any], dict[str, Any]]:
+        path, query = self._parts.path, self._parts.query
         parts = [
-            decoded(lambda: msgspec.convert(request.path_params, self._parts.path, strict=False)),
-            decoded(lambda: msgspec.convert(self._query_of(request.query_params), self._parts.query, strict=False)),
+            decoded(path, lambda: msgspec.convert(request.path_params, path, strict=False)),
+            decoded(query, lambda: msgspec.convert(self._query_of(request.query_params), query, strict=False)),
         ]
         if self.rest.has_body:
             body = await self._body_of(request)
-            parts.append(decoded(lambda: msgspec.json.decode(body, type=self._parts.body)))
+            parts.append(decoded(self._parts.body, lambda: msgspec.json.decode(body, type=self._parts.body)))
         given = {name: getattr(part, name) for part in parts for name in part.__struct_fields__}
         if KEY_HEADER in request.headers and self._takes_key:
             given[IDEMPOTENCY_KEY] = request.headers[KEY_HEADER]

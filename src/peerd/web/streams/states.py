@@ -141,5 +141,5 @@ READERS: Final[Mapping[EventKind, type[StateReader]]] = {
 }
 
 
-def _json(value: msgspec.Struct, nodes: Nodes = {}) -> str:  # noqa: B006 - it is only read
-    return msgspec.json.encode(view(value, nodes)).decode()
+def _json(value: msgspec.Struct, nodes: Nodes | None = None) -> str:
+    return msgspec.json.encode(view(value, nodes or {})).decode()
