@@ -8,20 +8,8 @@ from typing import Unpack
 from msgspec import UNSET
 from sqlalchemy.engine import Connection
 
+from peerd.domain import bulk
 from peerd.domain.access import Right
-from peerd.domain.bulk import (
-    BulkBury,
-    BulkCancel,
-    BulkChange,
-    BulkDelete,
-    BulkKick,
-    BulkMove,
-    BulkMoveToQueue,
-    BulkRetry,
-    BulkSnooze,
-    TaskAction,
-    action_tag,
-)
 from peerd.domain.errors import InvalidFilter
 from peerd.domain.lifecycle import Status
 from peerd.domain.log_line import LogCursor, levels_from
@@ -30,26 +18,13 @@ from peerd.domain.outcome import ERROR_LIMIT, truncate
 from peerd.domain.ring import ClaimRevoked, TasksAvailable
 from peerd.domain.task import PRIORITY_RANGE, Attempt, Task
 from peerd.domain.task_stack import TaskStack
-from peerd.operate import validation
+from peerd.operate import validation, visible_tasks
 from peerd.operate.node_requests import ANSWER_MARGIN, request_and_wait, requester_name, wait_seconds
 from peerd.operate.operations import Mode, OperationGroup, Query, QuerySequence, Steps, operation
 from peerd.operate.request import json_text
 from peerd.operate.rest import rest
 from peerd.operate.statistics import LONGEST
 from peerd.operate.task_filter import TaskFilter, TaskFilterOptions
-from peerd.operate.visible_tasks import (
-    TaskScope,
-    find_log_lines,
-    find_visible,
-    get_visible,
-    read_attempts,
-    read_last_logs,
-    read_list,
-    read_logs,
-    read_page,
-    read_recent,
-    require_readable,
-)
 from peerd.store.audit import task_state
 from peerd.store.tasks import pages
 from peerd.store.tasks.actions import act_on_task
@@ -89,7 +64,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         most = validation.number("limit", limit, 1, MAX_PAGE)
         scope = self._scope("tasks.list", TaskFilter(**conditions).checked())
-        return Query("read", read_list, scope, limit=most, bodies=bool(bodies))
+        return Query("read", visible_tasks.read_list, scope, limit=most, bodies=bool(bodies))
 
     @operation(in_queues=True, rest=rest("GET /tasks", name="list_tasks", fixed={"bodies": False}))
     def page(
@@ -118,7 +93,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         return Query(
             "read",
-            read_page,
+            visible_tasks.read_page,
             self._scope("tasks.page", TaskFilter(**conditions).checked()),
             after=validation.cursor(after),
             limit=validation.number("limit", limit, 1, MAX_PAGE),
@@ -142,22 +117,22 @@ class TaskOperations(OperationGroup[Mode]):
             raise InvalidFilter("ids", f"{len(ids)} are more than {MAX_RECENT}")
         wanted = [one for one in map(validation.task_id, ids) if 0 < one <= validation.MAX_ID]
         most = validation.number("limit", limit, 1, MAX_RECENT)
-        return Query("read", read_recent, self._scope("tasks.recent"), wanted, limit=most)
+        return Query("read", visible_tasks.read_recent, self._scope("tasks.recent"), wanted, limit=most)
 
     @operation(in_queues=True)
     def get(self, task_id: int) -> Query[Task]:
         """The task of this id; raises `TaskNotFound`."""
-        return Query("read", get_visible, self._scope("tasks.get"), validation.task_id(task_id))
+        return Query("read", visible_tasks.get_visible, self._scope("tasks.get"), validation.task_id(task_id))
 
     @operation(in_queues=True)
     def find(self, task_id: int) -> Query[Task | None]:
         """The task of this id, or None."""
-        return Query("read", find_visible, self._scope("tasks.find"), validation.task_id(task_id))
+        return Query("read", visible_tasks.find_visible, self._scope("tasks.find"), validation.task_id(task_id))
 
     @operation(in_queues=True)
     def attempts(self, task_id: int) -> Query[Attempts]:
         """The attempts of a task that did not succeed, in their order; raises `TaskNotFound`."""
-        return Query("read", read_attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
+        return Query("read", visible_tasks.read_attempts, self._scope("tasks.attempts"), validation.task_id(task_id))
 
     @operation(in_queues=True, rest=rest("GET /tasks/{task_id}/logs"))
     def logs(
@@ -184,7 +159,7 @@ class TaskOperations(OperationGroup[Mode]):
         """
         return Query(
             "read",
-            read_logs,
+            visible_tasks.read_logs,
             self._scope("tasks.logs"),
             validation.task_id(task_id),
             after=None if after is None else LogCursor.parse(after),
@@ -205,7 +180,9 @@ class TaskOperations(OperationGroup[Mode]):
             InvalidFilter: the limit is out of its range.
         """
         most = validation.number("limit", limit, 1, MAX_LINES)
-        return Query("read", read_last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most)
+        return Query(
+            "read", visible_tasks.read_last_logs, self._scope("tasks.last_logs"), validation.task_id(task_id), most
+        )
 
     @operation(in_queues=True, rest=rest("GET /logs", name="search"))
     def search_logs(
@@ -241,7 +218,7 @@ class TaskOperations(OperationGroup[Mode]):
         queues = scope.queues if queue is None else frozenset([queue])
         return Query(
             "read",
-            find_log_lines,
+            visible_tasks.find_log_lines,
             LineFilter(text=text, levels=levels, queues=queues, name=name),
             scope.masker,
             validation.time_span("since", since, 0.0, LONGEST),
@@ -280,30 +257,30 @@ class TaskOperations(OperationGroup[Mode]):
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
         """
-        query = self._action(BulkRetry(), task_id)
+        query = self._action(bulk.BulkRetry(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/cancel", answer="task"))
     def cancel(self, task_id: int, reason: str = "canceled by hand") -> Query[None]:
         """End a task that has not ended."""
-        query = self._action(BulkCancel(truncate(validation.reason(reason), ERROR_LIMIT)), task_id)
+        query = self._action(bulk.BulkCancel(truncate(validation.reason(reason), ERROR_LIMIT)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/bury", answer="task"))
     def bury(self, task_id: int) -> Query[None]:
         """Set aside a task that has not ended: no worker and no queue client gets it until it is kicked or retried."""
-        query = self._action(BulkBury(), task_id)
+        query = self._action(bulk.BulkBury(), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/kick", answer="task"))
     def kick(self, task_id: int) -> Query[None]:
         """Make a task pending that is buried, scheduled, or waits for another attempt; its attempts stay counted."""
-        return self._action(BulkKick(), task_id).then_ring(TasksAvailable())
+        return self._action(bulk.BulkKick(), task_id).then_ring(TasksAvailable())
 
     @operation(in_queues=True, rest=rest("DELETE /tasks/{task_id}", answer="nothing"))
     def delete(self, task_id: int) -> Query[None]:
         """Delete a task and its attempts, whatever its status."""
-        return self._action(BulkDelete(), task_id).then_ring(ClaimRevoked((task_id,)))
+        return self._action(bulk.BulkDelete(), task_id).then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)
     def move(self, task_id: int, node: str | None) -> Query[None]:
@@ -312,7 +289,7 @@ class TaskOperations(OperationGroup[Mode]):
         Raises:
             NodeNotFound: no node has this name.
         """
-        query = self._action(BulkMove(validation.text_or_none("node", node)), task_id)
+        query = self._action(bulk.BulkMove(validation.text_or_none("node", node)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable())
 
     @operation(in_queues=True)
@@ -323,7 +300,7 @@ class TaskOperations(OperationGroup[Mode]):
             UniqueKeyTaken: a task of that queue has its unique key.
         """
         self._require_queue("tasks.move_to_queue", validation.queue(queue))
-        query = self._action(BulkMoveToQueue(queue), task_id)
+        query = self._action(bulk.BulkMoveToQueue(queue), task_id)
         return query.then_ring(ClaimRevoked((task_id,)), TasksAvailable((queue,)))
 
     @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/snooze", answer="task"))
@@ -334,7 +311,7 @@ class TaskOperations(OperationGroup[Mode]):
             task_id: the task's.
             duration: seconds from now, or "1h".
         """
-        query = self._action(BulkSnooze(validation.seconds("duration", duration)), task_id)
+        query = self._action(bulk.BulkSnooze(validation.seconds("duration", duration)), task_id)
         return query.then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True, rest=rest("PATCH /tasks/{task_id}", answer="task"))
@@ -350,20 +327,20 @@ class TaskOperations(OperationGroup[Mode]):
             InvalidTask: a body that cannot be written as JSON, or is too large; or nothing to change.
         """
         rank = None if priority is None else validation.number("priority", priority, *PRIORITY_RANGE)
-        action = BulkChange(rank, None if body is UNSET else json_text("body", body))
+        action = bulk.BulkChange(rank, None if body is UNSET else json_text("body", body))
         return self._action(action, task_id).then_ring(TasksAvailable())
 
-    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> TaskScope:
+    def _scope(self, operation_name: str, task_filter: TaskFilter | None = None) -> visible_tasks.TaskScope:
         """The tasks that the actor may see among those of a filter.
 
         A search in columns that are masked would find out what is masked, so it needs the right to administer.
         """
         wanted = task_filter or TaskFilter()
-        require_readable(self._actor, self._masker, operation_name, wanted)
-        return TaskScope(wanted, self._actor.queues, self._masker)
+        visible_tasks.require_readable(self._actor, self._masker, operation_name, wanted)
+        return visible_tasks.TaskScope(wanted, self._actor.queues, self._masker)
 
-    def _action(self, action: TaskAction, task_id: int) -> Query[None]:
-        scope = self._scope(f"tasks.{action_tag(action)}")
+    def _action(self, action: bulk.TaskAction, task_id: int) -> Query[None]:
+        scope = self._scope(f"tasks.{bulk.action_tag(action)}")
         number = validation.task_id(task_id)
 
         def act(connection: Connection) -> None:
@@ -372,8 +349,8 @@ class TaskOperations(OperationGroup[Mode]):
         return Query("run", act).acting_on("task", number, task_state, number)
 
 
-def _read_stack(scope: TaskScope, task_id: int, seconds: float, requester: str) -> Steps[TaskStack]:
-    yield Query("read", get_visible, scope, task_id)
+def _read_stack(scope: visible_tasks.TaskScope, task_id: int, seconds: float, requester: str) -> Steps[TaskStack]:
+    yield Query("read", visible_tasks.get_visible, scope, task_id)
     node, pid = yield Query("read", find_task_process, task_id)
     found: TaskStack = yield from request_and_wait(node, StackArguments(task_id, pid), seconds, TaskStack, requester)
     return found

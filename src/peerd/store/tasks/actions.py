@@ -20,19 +20,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from peerd.domain.bulk import (
-    BulkBury,
-    BulkCancel,
-    BulkChange,
-    BulkDelete,
-    BulkKick,
-    BulkMove,
-    BulkMoveToQueue,
-    BulkRetry,
-    BulkSnooze,
-    TaskAction,
-    event_of,
-)
+from peerd.domain import bulk
 from peerd.domain.errors import TaskNotFound, UniqueKeyTaken
 from peerd.domain.lifecycle import Status, TaskEvent, after
 from peerd.domain.outcome import TaskTransition
@@ -65,7 +53,7 @@ NOTHING_LEFT: Final = dict.fromkeys(
 
 
 def act_on_task(
-    connection: Connection, task_id: int, action: TaskAction, *, only: TaskConditions | None = None
+    connection: Connection, task_id: int, action: bulk.TaskAction, *, only: TaskConditions | None = None
 ) -> None:
     """Do something to one task.
 
@@ -79,12 +67,12 @@ def act_on_task(
     locked = lock_tasks(connection, [task_id], *conditions) if 0 < task_id < 2**63 else []
     if not locked:
         raise TaskNotFound(task_id)
-    after(locked[0].status, event_of(action))
+    after(locked[0].status, bulk.event_of(action))
     for refusal in act(connection, action, locked).values():
         raise refusal
 
 
-def act(connection: Connection, action: TaskAction, locked: Sequence[Task], **mark: Any) -> Refusals:
+def act(connection: Connection, action: bulk.TaskAction, locked: Sequence[Task], **mark: Any) -> Refusals:
     """Do something to tasks whose rows are locked, and whose statuses allow it; those that were refused.
 
     Raises:
@@ -92,35 +80,35 @@ def act(connection: Connection, action: TaskAction, locked: Sequence[Task], **ma
     """
     label, reason, values = "", "", dict[str, Any]()
     match action:
-        case BulkRetry():
+        case bulk.BulkRetry():
             return _retry(connection, locked, **mark)
-        case BulkMoveToQueue(queue):
+        case bulk.BulkMoveToQueue(queue):
             return _move_to_queue(connection, locked, queue, **mark)
-        case BulkDelete():
+        case bulk.BulkDelete():
             delete_rows(connection, locked)
             return {}
-        case BulkCancel(reason):
+        case bulk.BulkCancel(reason):
             label, values = "withdrawn", canceled_values(reason)
-        case BulkSnooze(seconds):
+        case bulk.BulkSnooze(seconds):
             label, reason = "snoozed", "to be run later"
             values = {"start_at": seconds_from_now(seconds), "deadline_at": None}
-        case BulkMove(node):
+        case bulk.BulkMove(node):
             label, reason = "moved", f"moved to {node or 'any node'}"
             values = {"node_id": None if node is None else get_node_id(connection, node), "deadline_at": None}
-        case BulkBury():
+        case bulk.BulkBury():
             label, reason = "buried", "set aside by hand"
             order = time.time_ns() // 1000  # queue clients kick what was buried first
             values = {"buries": raised(tasks.c.buries), "buried_order": order, "deadline_at": None}
-        case BulkChange():
+        case bulk.BulkChange():
             values = changed_values(action)
-        case BulkKick():
+        case bulk.BulkKick():
             values = kicked_values()
     _take_from_holders(connection, locked, label, reason)
-    _write(connection, locked, event_of(action), **values, **mark)
+    _write(connection, locked, bulk.event_of(action), **values, **mark)
     return {}
 
 
-def changed_values(change: BulkChange) -> dict[str, object]:
+def changed_values(change: bulk.BulkChange) -> dict[str, object]:
     """The columns that a change writes.
 
     >>> changed_values(BulkChange(priority=20))

@@ -9,20 +9,7 @@ from typing import Any, Final, Unpack
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from peerd.domain.bulk import (
-    BulkAction,
-    BulkBury,
-    BulkCancel,
-    BulkChange,
-    BulkDelete,
-    BulkKick,
-    BulkMove,
-    BulkMoveToQueue,
-    BulkPreview,
-    BulkRetry,
-    BulkSnooze,
-    TaskAction,
-)
+from peerd.domain import bulk
 from peerd.domain.errors import NodeRequestFailed, NodeRequestUnfinished, NodeUnreachable
 from peerd.operate import validation
 from peerd.operate.client import AioClient
@@ -62,7 +49,15 @@ class ChangeAction(msgspec.Struct, frozen=True, tag="change", forbid_unknown_fie
 
 
 Action = (
-    BulkRetry | BulkCancel | BulkDelete | BulkBury | BulkKick | BulkMove | BulkMoveToQueue | SnoozeAction | ChangeAction
+    bulk.BulkRetry
+    | bulk.BulkCancel
+    | bulk.BulkDelete
+    | bulk.BulkBury
+    | bulk.BulkKick
+    | bulk.BulkMove
+    | bulk.BulkMoveToQueue
+    | SnoozeAction
+    | ChangeAction
 )
 
 
@@ -108,7 +103,7 @@ async def create_bulk(
     dry_run: bool = False,
     digest: str | None = None,
     limit: int | None = None,
-) -> BulkAction | BulkPreview:
+) -> bulk.BulkAction | bulk.BulkPreview:
     """Begin one action on all tasks of a filter, or with `dry_run` see which they are."""
     wanted = _of_client(action)
     if dry_run:
@@ -116,13 +111,13 @@ async def create_bulk(
     return await client.bulk.create(wanted, filter, digest=digest, most=limit, all_tasks=all)
 
 
-def _of_client(action: Action) -> TaskAction:
+def _of_client(action: Action) -> bulk.TaskAction:
     match action:
         case SnoozeAction():
-            return BulkSnooze(validation.seconds("duration", action.duration))
+            return bulk.BulkSnooze(validation.seconds("duration", action.duration))
         case ChangeAction():
             body = None if action.body is UNSET else json_text("body", action.body)
-            return BulkChange(action.priority, body)
+            return bulk.BulkChange(action.priority, body)
         case _:
             return action
 
