@@ -24,13 +24,13 @@ from peerd.operate.audit import AuditOperations
 from peerd.operate.buckets import BucketOperations, FileClassOperations
 from peerd.operate.bulk import BulkOperations
 from peerd.operate.diagnostics import Finding
-from peerd.operate.diagnostics.doctor import examine
 from peerd.operate.disks import DiskOperations
 from peerd.operate.enqueuing import EnqueueOperations, enqueue_within
 from peerd.operate.files import FileOperations
 from peerd.operate.job import Job, poll_pauses, task_result
 from peerd.operate.nodes import NodeOperations
 from peerd.operate.operations import AsyncMode, BlockingMode, Mode, Query, operation
+from peerd.operate.overview import examine
 from peerd.operate.queues import LimitOperations, QueueOperations
 from peerd.operate.request import EnqueueOptions, new_task
 from peerd.operate.schedules import ScheduleOperations

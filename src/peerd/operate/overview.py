@@ -16,12 +16,13 @@ from sqlalchemy.engine import Connection
 from peerd.domain.attempt_totals import AttemptTotals
 from peerd.domain.lifecycle import Status
 from peerd.domain.quoting import Masker
-from peerd.operate.diagnostics.finding import mask_findings, verdict_on
+from peerd.operate.diagnostics import examine_database
+from peerd.operate.diagnostics.finding import Finding, mask_findings, verdict_on
 from peerd.operate.diagnostics.verdict import ClusterState, examine_state
 from peerd.operate.figures import AttemptFigures, NodeFigures, Overview, QueueFigures
 from peerd.store.attempt_series import sum_tiles
 from peerd.store.nodes import Node, count_slots, list_nodes
-from peerd.store.queue_states import ALL_QUEUES, DepthPoint, latest_depths
+from peerd.store.queue_states import ALL_QUEUES, DepthPoint, depth_points, latest_depths, sample_depths
 from peerd.store.schema.tables import queues
 from peerd.store.schema.types import now
 from peerd.store.time_series import MINUTE, tiles
@@ -129,3 +130,16 @@ def _nodes(
         utilisation = min(1.0, busy / has) if has else None
         figures.append(NodeFigures(name=node.name, state=node.state, slots=has, busy=busy, utilisation=utilisation))
     return figures
+
+
+def examine(connection: Connection, max_update: float, masker: Masker | None) -> list[Finding]:
+    """All findings, of the database and of the cluster.
+
+    Args:
+        connection: in a transaction that only reads.
+        max_update: seconds without a touch after which a running task is frozen.
+        masker: of the values that the actor must not see.
+    """
+    sample = depth_points(connection, sample_depths(connection))
+    overview = read_overview(connection, 3_600.0, masker, max_update=max_update, sample=sample)
+    return [*examine_database(connection), *overview.findings]

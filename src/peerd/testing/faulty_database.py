@@ -5,15 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial, wraps
+from contextlib import closing, contextmanager
+from functools import cache, partial, wraps
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, ParamSpec, Self, TypeVar, TypeVarTuple, cast
 
+from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection
 
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.store.connection.database import Database
+from peerd.store.schema.migrate import migrate
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,6 +25,7 @@ Ts = TypeVarTuple("Ts")
 Method = TypeVar("Method", bound=Callable[..., Any])
 FaultCondition = Callable[..., object]
 
+FILE_NAME: Final = "peerd.sqlite"
 MAX_HOLD: Final = 60.0
 """Seconds; a test that forgot to heal what it holds ends nevertheless."""
 
@@ -254,3 +259,36 @@ def operation_name(operation: Callable[..., object]) -> str:
     while isinstance(operation, partial):
         operation = operation.func
     return str(getattr(operation, "__name__", type(operation).__name__))
+
+
+class TemporaryDatabase(FaultyDatabase):
+    """A `FaultyDatabase` with peerd's tables, empty; closing it deletes it."""
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="peerd-")
+        path = Path(self._folder.name) / FILE_NAME
+        path.write_bytes(_migrated())
+        super().__init__(f"sqlite:///{path}")
+        event.listen(self.engine, "connect", _disable_sync)
+
+    def close(self) -> None:
+        """Close all connections, and delete the file."""
+        super().close()
+        self._folder.cleanup()
+
+
+def _disable_sync(connection: Any, _: object) -> None:
+    connection.execute("PRAGMA synchronous = OFF")  # it need not survive a power cut
+
+
+@cache
+def _migrated() -> bytes:
+    """The file of a migrated database: made once in a process, because making it takes longer than most tests."""
+    with TemporaryDirectory(prefix="peerd-") as folder:
+        path = Path(folder) / FILE_NAME
+        with closing(Database(f"sqlite:///{path}")) as database:
+            migrate(database)
+            with database.engine.connect() as connection:
+                connection.exec_driver_sql("COMMIT")
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+        return path.read_bytes()

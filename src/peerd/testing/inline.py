@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -13,11 +14,14 @@ from peerd.domain.outcome import Done, Failed, Outcome, transition_after
 from peerd.domain.task import Call, Task
 from peerd.runtime.observability.events import Event, EventBus
 from peerd.store.outcomes import TaskProgress
-from peerd.testing.execution import make_execution, run_in_own_task
 from peerd.testing.rows import MOMENT, make_task
+from peerd.work.attempt_execution import AttemptCallbacks, Execution
+from peerd.work.attempt_outcome import StopReason, TimeLimits
 from peerd.work.context import Context
 from peerd.work.handlers import Handler
-from peerd.work.task_worker import QueueWorker, TaskWorker
+from peerd.work.task_worker import QueueWorker, TaskWorker, timeout_of
+
+T = TypeVar("T")
 
 
 class Ran(msgspec.Struct, kw_only=True):
@@ -146,3 +150,27 @@ def _to_ran(task: Task, outcome: Outcome) -> Ran:
     retry_in = (verdict.start_at - MOMENT).total_seconds() if verdict.start_at is not None else None
     traceback = outcome.traceback if isinstance(outcome, Failed) else None
     return Ran(status=status, error=verdict.error, traceback=traceback, retry_in=retry_in)
+
+
+def make_execution(
+    worker: TaskWorker, ctx: Context, events: EventBus, *, until_finish: float | None = None
+) -> Execution:
+    """An attempt that is ready to run: the handler of the task, and its time limits."""
+    handler_adapter = worker.adapter_for(ctx.task)
+    timeout = timeout_of(ctx.task, handler_adapter, worker.settings)
+    limits = TimeLimits(timeout, until_finish, hook_timeout=worker.settings.hook_timeout)
+    return Execution(handler_adapter, ctx, limits, AttemptCallbacks(events))
+
+
+async def run_in_own_task(execution: Execution, attempt: Coroutine[Any, Any, T]) -> T:
+    """Run an attempt in an asyncio task of its own, as a worker does.
+
+    If this is cancelled, the attempt is ended as in a process that stops, and awaited.
+    """
+    running = asyncio.ensure_future(attempt)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        execution.end(StopReason.STOPPING)
+        await asyncio.wait([running])
+        raise

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from peerd.cli.project.init import TEMPLATE
 from peerd.config import ConfigError, Settings, load
 from peerd.config.section import deserialize_section, serialize_section
 from peerd.config.settings import AccessSettings
-from peerd.config.template import TEMPLATE
 from peerd.entrypoints.node_plan import build_node_plan
 from peerd.runtime.frames import encode
 from peerd.supervision.plan import Plan

@@ -19,7 +19,7 @@ from peerd.runtime.observability.events import EventBus
 from peerd.runtime.observability.log_messages import accept_failed
 from peerd.store.enqueue import enqueue
 from peerd.store.tasks.pages import find_task, get_task
-from peerd.testing.temporary_database import TemporaryDatabase
+from peerd.testing.faulty_database import TemporaryDatabase
 from peerd.work.task_worker import QueueWorker
 from tests.support.rows import rows
 

@@ -31,7 +31,7 @@ from peerd.store.jobs import reserving
 from peerd.store.nodes import find_node
 from peerd.store.processes import list_processes
 from peerd.testing import eventually
-from peerd.testing.temporary_database import TemporaryDatabase
+from peerd.testing.faulty_database import TemporaryDatabase
 
 HOLD = """\
 import fcntl, sys

@@ -19,7 +19,6 @@ from peerd.domain.alert import ABOUT_DISKS, ABOUT_QUEUES, OF_STORAGE, AlertKind
 from peerd.domain.lifecycle import Status
 from peerd.domain.units import format_duration
 from peerd.operate.diagnostics.finding import Finding, Level
-from peerd.operate.diagnostics.storage import storage_findings
 from peerd.operate.diagnostics.waiting import (
     MAX_COUNTED,
     STALLED_AFTER,
@@ -29,6 +28,8 @@ from peerd.operate.diagnostics.waiting import (
     why_tasks_wait,
 )
 from peerd.operate.figures import QueueFigures
+from peerd.storage.conditions import BRING_BACK, read_conditions
+from peerd.storage.overview import is_storage_used
 from peerd.store.alerts import AlertFilter, AlertRecord, list_alerts
 from peerd.store.attempt_series import BucketFilter, sum_buckets
 from peerd.store.nodes import Node
@@ -227,7 +228,7 @@ SOURCES: Final[tuple[Callable[[Connection, ClusterState], Iterator[Finding]], ..
     dead_tasks,
     frozen_tasks,
     lambda connection, _: unknown_handlers(connection),
-    lambda connection, _: iter(storage_findings(connection)),
+    lambda connection, _: iter(_storage_findings(connection)),
     alerts_that_are_on,
     failing_components,
     older_nodes,
@@ -239,3 +240,24 @@ def _count(connection: Connection, index: str, *conditions: sa.ColumnElement[boo
     """How many tasks, up to `MAX_COUNTED`."""
     some = by_index(sa.select(tasks.c.id).where(*conditions), index).limit(MAX_COUNTED).subquery()
     return connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+
+
+def _storage_findings(connection: Connection) -> list[Finding]:
+    """Files and disks."""
+    if not is_storage_used(connection):
+        return []
+    overview, conditions = read_conditions(connection)
+    files = {"storage": "files"}
+    found = [
+        Finding(
+            Level.WARNING if one.kind is AlertKind.DISK_FULL else Level.PROBLEM,
+            "storage",
+            one.text,
+            one.remedy,
+            files if one.disk is None else {"disk": str(one.disk)},
+        )
+        for one in conditions
+    ]
+    if overview.away is not None and not overview.away.files.files:
+        found.append(Finding(Level.WARNING, "storage", overview.away.text, BRING_BACK, files))
+    return found or [Finding(Level.OK, "storage", "all disks can be used, and no file has lacked copies for long")]

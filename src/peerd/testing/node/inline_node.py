@@ -21,11 +21,10 @@ from peerd.store.rescue import rescue_untouched
 from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import Clock, ClockNotGovernable
 from peerd.testing.event_recorder import EventRecorder
-from peerd.testing.faulty_database import FaultyDatabase
+from peerd.testing.faulty_database import FaultyDatabase, TemporaryDatabase
 from peerd.testing.node.eager_client import EagerClient
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.testing.node.process import InlineProcess, register_node
-from peerd.testing.temporary_database import TemporaryDatabase
 from peerd.work.handlers import Queue
 from peerd.work.task_worker import QueueWorker, TaskWorker
 from peerd.work.worker import work_settings_of

@@ -25,7 +25,7 @@ from peerd.store.take.backlog import find_claimable
 from peerd.store.take.claimer import Claimer, ClaimResult
 from peerd.store.take.claiming import LimitedClaim, claim, claim_limited, claimed_by_token
 from peerd.store.tasks.pages import find_task
-from peerd.testing.execution import make_execution, run_in_own_task
+from peerd.testing.inline import make_execution, run_in_own_task
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.work.active_attempt import ActiveAttempt, seconds_until_finish
 from peerd.work.active_claims import ActiveClaims
