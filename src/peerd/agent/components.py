@@ -69,7 +69,7 @@ class Component:
         return self._task.done()
 
     def to_json(self) -> dict[str, object]:
-        """As `peerd status` shows it."""
+        """The component as `peerd status` shows it."""
         return {
             "name": self.name,
             "state": self.state.value,

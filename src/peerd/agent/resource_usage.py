@@ -29,14 +29,14 @@ CONSECUTIVE_SAMPLES: Final = 3
 
 
 class ResourceUsage(NamedTuple):
-    """Of a process and its descendants: bytes of memory, and processors (1.0 is one processor all the time)."""
+    """What a process and its descendants use: bytes of memory, and processors (1.0 is one processor all the time)."""
 
     memory: int
     cpu: float
 
 
 class UsageLimits(NamedTuple):
-    """Of a process; None is no limit."""
+    """The limits of a process; None is no limit."""
 
     memory: int | None = None
     cpu: float | None = None
@@ -179,7 +179,7 @@ def _measure_tree(process: psutil.Process) -> tuple[int, float]:
 
 
 def _measure(process: psutil.Process) -> tuple[int, float]:
-    """Of one process: shared memory counts in part (PSS), and the time includes its reaped children."""
+    """The memory and the time of a process: shared memory counts in part (PSS), reaped children count in the time."""
     times = process.cpu_times()
     used = times.user + times.system + times.children_user + times.children_system
     info = process.memory_full_info()

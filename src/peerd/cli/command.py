@@ -49,7 +49,7 @@ _common = partial(Option, rich_help_panel="Common options")
 
 
 class CommandContext:
-    """One run of a command. Its parameters are the options that every command has.
+    """A run of a command. Its parameters are the options that every command has.
 
     Results go to stdout: tables and sentences for people, or one JSON document. Errors go to stderr.
 

@@ -1,4 +1,4 @@
-"""Checks of settings: tables that are incomplete, contradictions, both of which are problems, and warnings."""
+"""Checks of settings. Problems: incomplete tables, contradictions. Warnings: what is allowed and risky."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake or warning.
+    """A mistake or a warning.
 
     `file` is a path or 'environment'; `line` counts from 1 and is None where there is none; `key` is dotted.
     """
@@ -25,7 +25,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """One line, as compilers write it: `peerd.toml:12: workers.video.count: what is wrong; the remedy`."""
+        """A line, as compilers write it: `peerd.toml:12: workers.video.count: what is wrong; the remedy`."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         sentence = ": ".join(part for part in (place, self.key, self.message) if part)
         return f"{sentence}; {self.remedy}" if self.remedy else sentence

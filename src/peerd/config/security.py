@@ -60,7 +60,7 @@ def find_access_warnings(settings: Settings, source: ConfigSource) -> Iterator[P
 def find_tls_problems(
     section: KeyPath, files: ServingSettings | StorageSettings, source: ConfigSource
 ) -> Iterator[Problem]:
-    """One file without the other, and files that cannot be used."""
+    """Problems of a certificate without its key, of a key without its certificate, and of files that cannot be used."""
     if not source.has_valid(*((*section, key) for key in TLS_KEYS)):
         return
     given = [key for key in TLS_KEYS if getattr(files, key) is not None]

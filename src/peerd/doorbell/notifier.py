@@ -77,7 +77,7 @@ class Notifier:
         open_transport: Callable[[], Transport | None] | None = None,
     ) -> None:
         self.secret = secret
-        """As it was given."""
+        """The secret of the cluster, as it was given."""
         self._open_transport = open_transport or (lambda: _open_transport(database, secret))
         self.has_no_secret = open_transport is None and database.name in MYSQL and not secret
         """Whether it cannot ring, for want of a secret."""
@@ -311,7 +311,7 @@ class Endpoint(NamedTuple):
 
     @property
     def address(self) -> str:
-        """As the table says it; `parse_endpoint` is the reverse.
+        """The address as the table has it; `parse_endpoint` is the reverse.
 
         >>> Endpoint("life", "10.0.0.7", 7070).address, Endpoint("life", "::1", 7070).address
         ('10.0.0.7:7070', '[::1]:7070')

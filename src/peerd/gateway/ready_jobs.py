@@ -153,7 +153,7 @@ class ReadyJobs:
         self._made_ready: Counter[str] = Counter()
         """Jobs that the present batch has made ready, by tube."""
         self._announcements: dict[str, asyncio.TimerHandle] = {}
-        """Of tubes whose pause ends."""
+        """Timers of tubes whose pause ends."""
         self._due = DueJobs(
             lambda call, callback: operations.submit(self, call, callback), self.announce, follow_table=follow_table
         )

@@ -30,7 +30,7 @@ CLOSE_WITHIN: Final = 1.0
 
 
 class GatewayConnection(asyncio.Protocol):
-    """One connection of a queue client."""
+    """A connection of a queue client."""
 
     def __init__(self, server: GatewayServer) -> None:
         self._server = server

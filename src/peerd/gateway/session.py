@@ -103,7 +103,7 @@ class ClientConnection(Protocol):
 
 
 class Session(ABC):
-    """One connection, as its protocol sees it.
+    """A connection, as its protocol sees it.
 
     Attributes:
         always_room: bytes of a command for which there is memory in any case.

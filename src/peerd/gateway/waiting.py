@@ -57,7 +57,7 @@ class Want(Struct):
 
 
 class QueueClient:
-    """One connection, as the gateway knows it."""
+    """A connection, as the gateway knows it."""
 
     def __init__(self) -> None:
         self.watched: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class Waiters:
         self._ready: dict[str, float] = {}
         """Jobs that may be ready in tubes with waiting clients."""
         self._offers: list[Offer] = []
-        """Of the open batch."""
+        """The offers of the open batch."""
 
     def __bool__(self) -> bool:
         return bool(self._by_tube)

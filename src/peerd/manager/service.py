@@ -259,7 +259,7 @@ class ManagerService(Service):
                 self._events.emit(NodesMarkedInactive(nodes=tuple(silent)))
 
     async def _run_chore(self, chore: Chore) -> None:
-        """One time slice: batch after batch, with a pause after each. Heartbeats continue meanwhile, without a gap."""
+        """Run a time slice: batch after batch, with a pause after each. Heartbeats continue meanwhile."""
         self._has_more.discard(chore.name)
         ends, total = self._now() + CHORE_TIME_SLICE, 0
         while not self._stopping.is_set():

@@ -37,8 +37,8 @@ class BulkOperations(OperationGroup[Mode]):
     A bulk action acts on the tasks that met its filter at its preview, unless they have changed since: each once, as
     the same action of ``client.tasks`` would. Tasks that were enqueued later are never touched.
 
-    That of an actor that is restricted to queues acts on tasks of these alone, whatever their filter says and wherever
-    its tasks are moved meanwhile. Such an actor finds bulk actions of no other queues than its own.
+    An actor that is restricted to queues acts on tasks of these alone, also where the filter has others, and where
+    tasks are moved meanwhile. Such an actor finds bulk actions of no other queues than its own.
     """
 
     subject = "bulk"

@@ -138,7 +138,7 @@ class Client(ClientOperations[BlockingMode]):
         timeout: float | None = None,
     ) -> None:
         self._owner: Client | None = None
-        """The client of which this one is a view for another actor."""
+        """The client that this one is a view on, for another actor."""
         if is_server_url(url):
             super().__init__(_server_mode(str(url), token, ca, timeout))
             return
@@ -179,7 +179,7 @@ class Client(ClientOperations[BlockingMode]):
         )
 
     def acting_as(self, actor: Actor) -> Self:
-        """The same client for an actor: its operations need the actor's rights, keep to its queues, and are audited.
+        """This client for an actor: operations need the actor's rights, keep to the actor's queues, and are audited.
 
         It shares the connections, and need not be closed. What an actor may do is about operations: code that has the
         client has its ``database`` too.
@@ -256,7 +256,7 @@ class Client(ClientOperations[BlockingMode]):
 
     @cached_property
     def aio(self) -> AioClient:
-        """The same, awaitable."""
+        """This client with awaitable operations."""
         if self._owner is not None:
             return self._owner.aio.acting_as(self.actor)
         return AioClient(self._mode.make_async())
@@ -332,7 +332,7 @@ class AioClient(ClientOperations[AsyncMode]):
 
 
 def is_server_url(url: object) -> bool:
-    """Whether a URL is that of a server, and not of a database.
+    """Whether a URL leads to a server, and not to a database.
 
     >>> is_server_url("https://video-1:8080"), is_server_url("mysql://video-1/peerd")
     (True, False)

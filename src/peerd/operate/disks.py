@@ -91,7 +91,7 @@ class DiskOperations(OperationGroup[Mode]):
 
         Args:
             identity: of the disk, 32 hexadecimal digits.
-            place: its address: that of the object store, the bucket and the prefix.
+            place: the address of the object store, the bucket and the prefix.
 
         Returns:
             its number; if it is known, the one that it has.

@@ -53,7 +53,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
                 unique_for, limit_key, trace_context; for a bare queue also name, and body, text or bytes.
 
         Returns:
-            its job; with ``unique``, that of the task that has the key already, and ``job.created`` is false.
+            its job; with ``unique``, the job of the task that has the key already, and ``job.created`` is false.
 
         Raises:
             InvalidTask: an option is wrong; it is named, and nothing is written.

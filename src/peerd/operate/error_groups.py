@@ -1,4 +1,4 @@
-"""The pattern of an error text: what errors of one cause have in common, whatever they name."""
+"""The pattern of an error text: what errors of one cause have in common, beside the names in them."""
 
 from __future__ import annotations
 
@@ -99,6 +99,6 @@ def _group(
 
 
 def _text_of(attempt: FailedAttempt, masker: Masker | None) -> str:
-    """Its error; of a process that died, how it died, for the error says too which attempt it was."""
+    """The error of an attempt; of a process that died, how it died: the error would name the attempt, too."""
     text = attempt.cause or attempt.error
     return text if masker is None else masker.text(text)

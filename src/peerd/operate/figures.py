@@ -14,7 +14,7 @@ from peerd.operate.diagnostics.finding import Finding, Level, Verdict
 
 
 class DurationFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations in seconds, of which quantiles are known to within 19 %; None where there are none.
+    """Durations in seconds, with quantiles that are exact to 19 %; None where there are none.
 
     Attributes:
         count: how many.
@@ -54,7 +54,7 @@ class AttemptFigures(msgspec.Struct, frozen=True, kw_only=True):
         per_second: attempts in a second that succeeded.
         failure_share: of those that succeeded or failed; None if none did.
         busy: how many slots were occupied on average.
-        wait: from the moment in which a task was due to that of its claim.
+        wait: from the moment in which a task was due to its claim.
         run: for which handlers ran.
     """
 
@@ -94,7 +94,7 @@ class AttemptFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> int:
-        """Attempts that failed in whatever way."""
+        """Attempts that failed in any way."""
         return self.failed + self.timed_out + self.dead
 
 
@@ -108,7 +108,7 @@ class Attempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatisticsRow(Attempts, frozen=True, kw_only=True):
-    """The same; ``before`` is of the time to which they are compared, None if they are not."""
+    """The attempts of a group; ``before`` are those of the time that they are compared with, None without one."""
 
     before: AttemptFigures | None = None
 
@@ -126,7 +126,7 @@ class StatisticsRow(Attempts, frozen=True, kw_only=True):
 
 
 def slowest_first(rows: Iterable[StatisticsRow]) -> list[StatisticsRow]:
-    """In the order of `StatisticsRow.slowdown`; at the end those of which it is not known, the busiest first."""
+    """In the order of `StatisticsRow.slowdown`; at the end the rows without one, the busiest first."""
     return sorted(rows, key=lambda row: (row.slowdown is None, -(row.slowdown or 0.0), -row.figures.busy))
 
 

@@ -60,7 +60,7 @@ class FileKeyOperations(OperationGroup[Mode]):
 
         Raises:
             InvalidFile: one of them cannot be.
-            NoClusterSecret: there is no secret of the cluster, of which secrets of keys are made.
+            NoClusterSecret: there is no secret of the cluster, and secrets of keys are made of it.
 
         >>> from peerd import Client
         >>> with Client("sqlite:////tmp/peerd-example-keys.sqlite", secret="the secret of a cluster") as client:

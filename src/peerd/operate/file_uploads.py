@@ -29,7 +29,7 @@ MAX_PAGE: Final = 1000
 
 
 class FileUploadOperations(OperationGroup[Mode]):
-    """``client.files.uploads``: files of which a part is there, of clients of peerd and of S3."""
+    """``client.files.uploads``: files that were put in part, by clients of peerd and of S3."""
 
     subject = "files.uploads"
 
@@ -120,7 +120,7 @@ class UploadRelay(FileAdmission[BlockingMode]):
 
         Raises:
             NotPermitted: the actor may write no files.
-            UploadGone: there is no such upload; that of a file of others is answered as one that never began.
+            UploadGone: there is no such upload, or its file is not one of the actor's.
         """
         self._admit_right(f"files.uploads.{use}", Right.WRITE_FILES, {"upload_id": upload_id})
         bucket, key = self.mode.execute(Query("read", _place_of, upload_id))

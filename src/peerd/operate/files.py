@@ -116,7 +116,7 @@ class FilesRemoved(msgspec.Struct, frozen=True):
 
 
 class FilesChecked(msgspec.Struct, frozen=True):
-    """A batch of files of which a check was requested.
+    """A batch of files whose check was requested.
 
     Attributes:
         files: how many.

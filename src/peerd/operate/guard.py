@@ -50,7 +50,7 @@ class OperationCall(NamedTuple):
     def guarded(
         self, make_query: Callable[[], Query[Any]], needs: Right | None, *, in_queues: bool, audited: bool
     ) -> Query[Any]:
-        """The query of a permitted call, which writes its entry if it changes something; or that of a refusal.
+        """The query of a permitted call, which writes its entry if it changes something; or the query of a refusal.
 
         Args:
             make_query: checks the arguments, and makes the query of the operation.
@@ -59,7 +59,7 @@ class OperationCall(NamedTuple):
             audited: whether it has an entry if it changes something.
 
         Raises:
-            NotPermitted: a refusal of which there are so many that no more entries are written.
+            NotPermitted: the call is refused, and so often that no more entries are written.
         """
         try:
             if needs is not None:

@@ -63,7 +63,7 @@ class BlockingMode:
     """
 
     threads = 4
-    """Of ``client.aio``: each has a connection."""
+    """Threads of ``client.aio``; each has a connection."""
     is_traced = True
     """Whether an enqueue has a span, where the program makes spans."""
 
@@ -81,7 +81,7 @@ class BlockingMode:
         self.set_actor(python_actor())
 
     def acting_as(self, actor: Actor) -> BlockingMode:
-        """The same for another actor."""
+        """This mode for another actor."""
         acting = copy.copy(self)
         acting.blocking = acting
         acting.set_actor(actor)

@@ -215,13 +215,13 @@ class NodeOperations(OperationGroup[Mode]):
         config_only: bool = False,
         timeout: str | float = MAX_WAIT,
     ) -> Query[NodeRequest]:
-        """As `reload`, without waiting for it: `get_request` reads what has become of it."""
+        """Request a `reload` without waiting for it; `get_request` reads what has become of it."""
         seconds = wait_seconds(timeout)
         return self._request_only(name, reload_command(kinds, config_only=config_only, seconds=seconds), seconds)
 
     @operation(rest=rest("POST /nodes/{node}/scale", name="scale", status=HTTPStatus.ACCEPTED))
     def request_scale(self, name: str, kind: str, count: int, *, timeout: str | float = MAX_WAIT) -> Query[NodeRequest]:
-        """As `scale`, without waiting for it."""
+        """Request a `scale` without waiting for it; `get_request` reads what has become of it."""
         seconds = wait_seconds(timeout)
         return self._request_only(name, ScaleArguments(kind, count, seconds), seconds)
 

@@ -5,7 +5,7 @@ A method of an `OperationGroup` checks its arguments and returns a `Query`, whic
 The types follow: a method of ``TaskOperations[BlockingMode]`` returns a value, one of ``TaskOperations[AsyncMode]`` a
 coroutine. That is what the descriptor is for; without it each operation and its docstring would be written twice.
 
-Here is also where rights hold: whatever calls an operation, a route, a command or a program, its actor needs the right
+Here is also where rights hold: a route, a command or a program calls an operation for an actor, which needs the right
 of the operation, and what it changes is written into the audit log (`peerd.operate.guard`).
 """
 
@@ -128,7 +128,7 @@ class Operation(GroupMethod[P, T]):
         """The query of a permitted call, which writes its audit entry if it changes something; or of a refusal.
 
         Raises:
-            NotPermitted: a refusal of which there are so many that no more entries are written.
+            NotPermitted: the call is refused, and so often that no more entries are written.
         """
         mode = group.mode.blocking
         if self.needs is Right.ENQUEUE and mode.is_unrestricted:

@@ -1,6 +1,6 @@
 """The overview of a cluster: the figures of the last ten minutes, the latest sample of the queues, and the verdict.
 
-The figures take six statements, none of which reads tasks. `peerd.operate.diagnostics.verdict` judges.
+The figures take six statements, and none of them reads tasks. `peerd.operate.diagnostics.verdict` judges.
 """
 
 from __future__ import annotations

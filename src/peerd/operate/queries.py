@@ -109,7 +109,7 @@ class Query(Generic[T]):
 
 
 Steps = Generator["Query[Any] | float", Any, T]
-"""Yields queries, of which it gets the results, and pauses in seconds; returns the result of the whole."""
+"""Yields queries and gets their results, yields pauses in seconds, and returns the result of the whole."""
 
 
 class Ended(Generic[T]):

@@ -81,7 +81,7 @@ class QueueOperations(OperationGroup[Mode]):
 
     @operation(in_queues=True)
     def prospects(self) -> Query[Prospects]:
-        """When none waits any more, by the last ten minutes, of each queue of which their samples tell it."""
+        """When no task waits any more, by the samples of the last ten minutes, for each queue that they suffice for."""
         return Query("read", read_prospects, self._actor.queues)
 
     @operation(in_queues=True, rest=rest("POST /queues/{queue:path}/pause", answer="nothing"))

@@ -97,12 +97,12 @@ class ScheduleOperations(OperationGroup[Mode]):
 
     @operation
     def get_run(self, run_id: int) -> Query[ScheduleRun]:
-        """One run; raises `RunNotFound`."""
+        """Read a run. Raises RunNotFound."""
         return Query("read", self._run, validation.number("run", run_id, 0))
 
     @operation
     def get_runs(self, run_id: int) -> Query[Runs]:
-        """A run and after it those of other processes, of which type ``all`` has one each; raises `RunNotFound`."""
+        """A run, and after it the runs of other processes: type ``all`` has one for each. Raises RunNotFound."""
         return Query("read", self._runs, schedule_runs.list_sibling_runs, validation.number("run", run_id, 0))
 
     @operation

@@ -1,6 +1,6 @@
 """The time series of attempts and of waiting tasks: what ran, how it ended, how long it waited and ran.
 
-All of it is read from the tables `statistics` and `depths`, whose size does not depend on that of `tasks`.
+All of it is read from the tables `statistics` and `depths`, which do not grow with the table `tasks`.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class StatisticsOperations(OperationGroup[Mode]):
         node: str | None = None,
         most: int | None = None,
     ) -> Query[SeriesPoints]:
-        """The same as a time series: points by time, of each group in which an attempt has ended.
+        """Attempts as a time series: points by time, for each group in which an attempt has ended.
 
         Args:
             since: as for `summary`.

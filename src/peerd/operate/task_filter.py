@@ -15,7 +15,7 @@ MASKED_COLUMNS = frozenset({"body", "body_bytes", "result", "error", "progress_n
 
 
 class TaskFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Conditions on tasks, all of which hold; None is no condition.
+    """Conditions on tasks; all of them hold. None is no condition.
 
     Args:
         queue: of this queue.

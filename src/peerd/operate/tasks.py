@@ -252,7 +252,7 @@ class TaskOperations(OperationGroup[Mode]):
 
     @operation(in_queues=True, rest=rest("POST /tasks/{task_id}/retry", answer="task"))
     def retry(self, task_id: int) -> Query[None]:
-        """Let a task run again at once, with all its attempts, whatever its outcome was.
+        """Let a task run again at once, with all its attempts, after any outcome.
 
         Raises:
             UniqueKeyTaken: a younger task has its unique key.
@@ -279,7 +279,7 @@ class TaskOperations(OperationGroup[Mode]):
 
     @operation(in_queues=True, rest=rest("DELETE /tasks/{task_id}", answer="nothing"))
     def delete(self, task_id: int) -> Query[None]:
-        """Delete a task and its attempts, whatever its status."""
+        """Delete a task and its attempts, in any status."""
         return self._action(bulk.BulkDelete(), task_id).then_ring(ClaimRevoked((task_id,)))
 
     @operation(in_queues=True)

@@ -117,7 +117,7 @@ def checked_name(name: object) -> str:
 
 
 def new_name(name: object) -> str:
-    """As `checked_name`, and of one script: letters of another one may look the same.
+    """Check a name as `checked_name` does, and that it has one script: letters of another one may look the same.
 
     >>> new_name("ann"), new_name("аня"), new_name("ジョン山田")
     ('ann', 'аня', 'ジョン山田')

@@ -27,7 +27,7 @@ def text(name: str, value: object) -> str:
 
 
 def text_or_none(name: str, value: object) -> str | None:
-    """The same, or None."""
+    """Check a text that may be None; see `text`."""
     return None if value is None else text(name, value)
 
 

@@ -35,7 +35,7 @@ from peerd.store.tasks.pages import TaskPage
 def require_readable(actor: Actor, masker: Masker | None, operation_name: str, wanted: TaskFilter) -> None:
     """Check that a filter does not search in what is masked for an actor; raises `NotPermitted`."""
     if masker is not None and not actor.may(Right.ADMIN) and wanted.reads_masked_columns():
-        reason = "it searches in bodies or errors, of which values are masked: that needs the right admin"
+        reason = "it searches in bodies or errors, and values in these are masked: that needs the right admin"
         raise NotPermitted(actor.name, operation_name, reason)
 
 
@@ -103,7 +103,7 @@ def find_visible(connection: Connection, scope: TaskScope, task_id: int) -> Task
 
 
 def get_visible(connection: Connection, scope: TaskScope, task_id: int) -> Task:
-    """The same; raises `TaskNotFound`."""
+    """Read a task that the actor sees. Raises TaskNotFound."""
     task = find_visible(connection, scope, task_id)
     if task is None:
         raise TaskNotFound(task_id)

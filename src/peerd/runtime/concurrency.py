@@ -75,7 +75,7 @@ async def run_in_thread(function: Callable[..., T], *args: Any, name: str) -> T:
 
 
 async def run_in_thread_to_completion(function: Callable[..., T], *args: Any, name: str) -> T:
-    """As `run_in_thread`, but return or raise the function's result even when cancelled."""
+    """Call `run_in_thread`, but return or raise the function's result even when cancelled."""
     future = start_thread(function, *args, name=name)
     with suppress(asyncio.CancelledError):
         await wait_despite_cancellation(future)

@@ -28,7 +28,7 @@ class EnqueueSpan:
         self._end = spans.end_send_span
         self._text = spans.text_of_span(span)
         self.message_id: int | None = None
-        """Of the task that was written, if it was one."""
+        """The id of the task, if one was written."""
 
     def stamp(self, new: Sequence[NewTask]) -> list[NewTask]:
         """The tasks with this span in `trace_context`, unless they have one that the caller gave."""

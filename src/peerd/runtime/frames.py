@@ -197,7 +197,7 @@ class Target:
 
     @classmethod
     def random(cls, kind: str | None = None) -> Target:
-        """One worker, or one of a kind, at random."""
+        """A worker, or one of a kind, at random."""
         return cls("random", kind=kind)
 
     @classmethod

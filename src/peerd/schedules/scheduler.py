@@ -76,7 +76,7 @@ class Scheduler:
         self._must_read_stored = True
         self._stored_errors: dict[str, str] = {}
         self._errors: dict[str, str] = {}
-        """Of each schedule that fails, since its last success."""
+        """The last error of each schedule that has failed since its last success."""
         self._stored_created: dict[str, datetime] = {}
         self._wake_event = asyncio.Event()
 
@@ -154,7 +154,7 @@ class Scheduler:
             await self._custom.stop_all()
 
     async def step(self) -> float | None:
-        """One poll; the seconds until the next one, None while the node has no schedules."""
+        """Poll once; return the seconds until the next one, None while the node has no schedules."""
         await self.record_process_deaths()
         if self._must_read_stored:
             await self._read_stored()

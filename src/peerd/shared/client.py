@@ -216,7 +216,7 @@ def methods_of(kind: type[SharedClient]) -> list[str]:
 
 
 def method_of(kind: type[SharedClient], name: str) -> Callable[..., Any]:
-    """One of these methods, unbound.
+    """A method of a shared client, unbound.
 
     Raises:
         NoSuchSharedMethod: there is none of this name.

@@ -193,7 +193,7 @@ def encode_value(value: Any, what: str) -> bytes:
 
 
 def key_identity(key: Any) -> bytes:
-    """The same bytes for equal keys, in any order of their parts.
+    """Bytes that are the same for equal keys, in any order of their parts.
 
     >>> key_identity({"group": 1, "id": 2}) == key_identity({"id": 2, "group": 1})
     True

@@ -30,7 +30,7 @@ class SharedConnectionEnded(protocol.SharedError):
 
 @dataclass(slots=True)
 class _Topic:
-    """A key with subscribers. It is followed once at the source, whatever their number.
+    """A key with subscribers. It is followed once at the source for all of them.
 
     Attributes:
         last: value, number, generation.
@@ -48,7 +48,7 @@ class SharedInstance:
     """Holds the real client. `run` is a component, and opens a new object each time it is called.
 
     Args:
-        generation: that of the agent; then that of the latest connection, greater than those of an earlier agent.
+        generation: of the agent; then of the latest connection, greater than any of an earlier agent.
     """
 
     kind: type[SharedClient]

@@ -53,7 +53,7 @@ class FileAuditor(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_access_key(cls, key: FileAccessKey, address: str | None) -> FileAuditor:
-        """That of a client of S3."""
+        """The auditor of a client of S3."""
         actor = Actor(name=key.name, kind=ActorKind.ACCESS_KEY, address=address)
         return cls(actor=actor, more={"access_key": key.id})
 
@@ -110,7 +110,7 @@ def actor_query(actor: Actor) -> str:
 
 
 def auditor_of(query: Mapping[str, str]) -> FileAuditor:
-    """Of the actor that the query of a request names. Raises InvalidActor."""
+    """The auditor of the actor that the query of a request names. Raises InvalidActor."""
     if ACTOR not in query:
         return FileAuditor(actor=UNNAMED)
     try:

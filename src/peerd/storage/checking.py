@@ -157,7 +157,7 @@ def check_new_files(
     random: Random,
     grace: float | None = None,
 ) -> Checked:
-    """As `check_files`, of files without checks: nothing of them has to be read. Their checks are entered.
+    """Decide what new files need; see `check_files`. Nothing of them has to be read, and their checks are entered.
 
     One that needs nothing is checked again soon: a disk may be lost between the view and this transaction.
     """
@@ -326,7 +326,7 @@ def enqueue_copies(
 
 
 def group_by_size(sizes: Mapping[int, int]) -> list[list[int]]:
-    """Groups of files of which each is the work of one task: many small ones, or one large one.
+    """Groups of files, each the work of one task: many small ones, or one large one.
 
     >>> group_by_size({1: 10, 2: 64 * 1024 * 1024, 3: 0})
     [[3, 1], [2]]

@@ -164,7 +164,7 @@ class ContentTransfer:
 
     def _stored_by_lost_answer(self, target: PutTarget, body: Body) -> StoredFile | None:
         """The current version, if it is this body: it was stored, and the connection ended before the answer."""
-        with contextlib.suppress(PeerdError):  # such as that of a token that may not read
+        with contextlib.suppress(PeerdError):  # such as the refusal of a token that may not read
             found = self.upstream.find(target.bucket, target.key)
             return found if found.blake3 == body.blake3 else None
         return None

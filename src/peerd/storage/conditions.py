@@ -43,7 +43,7 @@ class StorageCondition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Its name among all: two of one name are the same condition."""
+        """The name of the condition among all: two of one name are the same condition."""
         return f"{self.kind} {'' if self.disk is None else self.disk}"
 
 

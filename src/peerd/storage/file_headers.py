@@ -24,7 +24,7 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is stored with a content.
 
     Attributes:
-        class_name: None: that of the bucket.
+        class_name: None: the class of the bucket.
         content_type: such as ``video/mp4``.
         metadata: names and values.
         expires_in: seconds after which the file is removed by itself; None: never.

@@ -1,7 +1,7 @@
 """The disks of this node: which of the configured places can be used, and why the others cannot.
 
-A place is a disk by its identity. Nothing is ever written to one without it, or with that of another cluster: there, a
-file system is not mounted, or a wrong one is.
+A place is a disk by its identity. Nothing is ever written to one without it, or with the identity of another cluster:
+there, a file system is not mounted, or a wrong one is.
 """
 
 from __future__ import annotations

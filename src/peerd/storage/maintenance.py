@@ -70,7 +70,7 @@ class StorageMaintenance:
         self._tidy_at = 0.0
         self._moved_at_once = FILES_OF_STEP
         self._failures: dict[str, tuple[int, float | None]] = {}
-        """Of steps that have failed: how often in a row, and when that was reported."""
+        """How often in a row a step has failed, and when that was reported, by step."""
 
     def run(self) -> None:
         """Do one round. A step that fails is reported, and the others are done; in the next round it is tried again.

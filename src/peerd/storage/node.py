@@ -57,7 +57,7 @@ MAX_AGE: Final = 5.0
 USED_TTL: Final = 60.0
 """Seconds for which the bytes of the copies on a disk are not counted again."""
 SENT_AT_ONCE: Final = 12
-"""Contents of which the next bytes are read for other nodes at the same time; others wait."""
+"""Contents that are read for other nodes at the same time; others wait."""
 COPIED_AT_ONCE: Final = 4
 """Contents that are copied for clients of one process at the same time; others wait."""
 
@@ -117,7 +117,7 @@ class UsedBytes:
         self._counted: dict[str, tuple[float, int]] = {}
 
     def __call__(self, identity: str) -> int:
-        """Those on the disk of this identity."""
+        """Count the contents on the disk of this identity."""
         counted_at, count = self._counted.get(identity, (0.0, 0))
         if not counted_at or time.monotonic() - counted_at > USED_TTL:
             count = self._database.read(bytes_on_disk, identity)
@@ -151,7 +151,7 @@ class StorageNode:
     ) -> None:
         self.database = database
         self.events = EventBus()
-        """What is found; `of_process` sets that of the process."""
+        """The metrics; `of_process` sets those of the process."""
         self.metrics = MetricsRegistry()
         """What is counted; as `events`."""
         self.name = name
@@ -201,7 +201,7 @@ class StorageNode:
         return node
 
     def _places(self, options: StorageOptions, base: Path, at: Marker) -> list[DiskPlace]:
-        """Where disks are: this is the only place that knows of which kinds they are."""
+        """Where disks are: this is the only place that knows their kinds."""
         used = UsedBytes(self.database)
         folders = [FolderPlace(path, at) for path in absolute(options.disks, base)]
         return [*folders, *(ObjectPlace(one, used) for one in options.object_stores)]
@@ -226,7 +226,7 @@ class StorageNode:
         return check_new_files(connection, new_files, self._recent(connection, view), self.random, self.options.grace)
 
     def decide(self, connection: Connection, locked: Sequence[int], view: DiskView) -> Checked:
-        """As `check`, of files whose checks are locked already."""
+        """Decide what files need whose checks are locked already; see `check`."""
         return check_files(connection, locked, self._recent(connection, view), self.random, self.options.grace)
 
     def _recent(self, connection: Connection, view: DiskView) -> DiskView:

@@ -30,13 +30,13 @@ class DiskCondition(StrEnum):
     """Whether a disk can be used now."""
 
     ONLINE = "online"
-    """Its node has reported it within seconds."""
+    """The node of the disk has reported it within seconds."""
     SILENT = "silent"
-    """It is not reported; its copies still count."""
+    """The disk is not reported; its copies still count."""
     MISSING = "missing"
-    """It has not been reported for the grace period: its copies do not count."""
+    """The disk has not been reported for the grace period: its copies do not count."""
     LOST = "lost"
-    """An operator has declared so."""
+    """An operator has declared the disk lost."""
 
 
 class DiskFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
     """What a put says of its file.
 
     Attributes:
-        class_name: None: that of the bucket.
+        class_name: None: the class of the bucket.
         blake3: in hex, which the content must have.
         etag: for S3's clients.
         headers: for S3's clients; see `StoredFile`.

@@ -1,9 +1,9 @@
 """Resumable uploads, as the node with their disk carries them out.
 
 Each part of an upload is appended to one part of a content: received, compared with its BLAKE3, made durable, and then
-counted in the upload's row. So the parts need not be put together in the end, whatever the size: the completion
-compares the BLAKE3 of all, which was computed on the way, and publishes the content as that of a put. After a restart
-of the process the bytes are hashed again from the disk, once, by the completion.
+counted in the upload's row. So the parts of a large upload need not be put together in the end: the completion
+compares the BLAKE3 of all, which was computed on the way, and publishes the content as a put does. After a restart of
+the process the completion hashes the bytes again from the disk, once.
 
 All bytes are on one disk. An upload is lost with it, and its client begins anew on another node.
 """

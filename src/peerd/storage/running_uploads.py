@@ -16,7 +16,7 @@ from peerd.domain.files import StoredFile
 from peerd.storage.disk.digest import ContentHasher
 
 MOST_HASHERS: Final = 256
-"""Uploads of which hashers are kept, those that were used last; a hasher has at most some hundred kilobytes."""
+"""Uploads whose hashers are kept, those that were used last; a hasher has at most some hundred kilobytes."""
 MOST_COMPLETIONS: Final = 256
 """Outcomes of completions that are kept for clients that ask again."""
 COMPLETED_AT_ONCE: Final = 8

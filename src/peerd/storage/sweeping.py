@@ -32,7 +32,7 @@ QUARANTINE_GRACE: Final = 30 * 86_400.0
 """Seconds after which what is in quarantine is removed."""
 MAX_UNKNOWN_SHARE: Final = 0.1
 ALWAYS_MOVED: Final = 100
-"""So many unknown contents are moved whatever share they are."""
+"""So many unknown contents are moved, also if they are a large share."""
 BATCH: Final = 1000
 
 

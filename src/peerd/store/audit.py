@@ -276,7 +276,7 @@ def file_state(connection: Connection, bucket: str, key: str) -> State | None:
 
 
 def upload_state(connection: Connection, upload_id: str) -> State | None:
-    """Of which file an upload is that has not ended, and what was received of it."""
+    """The file of an upload that has not ended, and what was received of it."""
     columns = (
         tables.file_buckets.c.name.label("bucket"),
         tables.file_uploads.c.file_key.label("key"),

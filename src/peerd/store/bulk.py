@@ -316,7 +316,7 @@ class Selection:
         return EntryPlace(0, (min(self._highest_id + 1, 2**63 - 1),) if by_id else ())
 
     def ids_among(self, connection: Connection, ids: Sequence[int]) -> set[int]:
-        """Those that are selected, by what is committed: read without locks."""
+        """The tasks among these that are selected, by what is committed: read without locks."""
         found: set[int] = set()
         for first in range(0, len(ids), BATCH):
             conditions = by_id_only(connection, ids[first : first + BATCH], self.conditions)
@@ -340,7 +340,7 @@ class PreviewDigest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     at_least: bool
 
     def encode(self) -> str:
-        """As text."""
+        """The preview's token as text."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).rstrip(b"=").decode()
 
     @classmethod

@@ -185,7 +185,7 @@ def _lock_next(connection: Connection, bulk_id: int | None) -> dict[str, Any] | 
 
 
 class _Chunk:
-    """One chunk of the bulk action whose row is locked."""
+    """Execute a chunk of the bulk action whose row is locked."""
 
     def __init__(self, connection: Connection, row: dict[str, Any], size: int, began: float) -> None:
         self._connection = connection

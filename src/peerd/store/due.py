@@ -101,7 +101,7 @@ def find_next_due(connection: Connection) -> NextDue:
 
 
 def find_agent_work(connection: Connection, incarnation: str) -> NextDue:
-    """As `find_next_due`, with what else an agent must look at; one statement, so that an idle node sends no second."""
+    """Find what is due next (`find_next_due`) and what else an agent looks at: one statement, also of an idle node."""
     row = connection.execute(_agent_work_statement(), {"of_incarnation": incarnation}).one()
     clock, first_node, scheduled, failure, has_requests, stored, latest = row
     next_at = min((time for time in (scheduled, failure) if time is not None), default=None)

@@ -65,7 +65,7 @@ class InsertValues(NamedTuple):
 
     @property
     def names(self) -> Names:
-        """Of all of them, in an order that is always the same."""
+        """The names of all columns, in an order that is always the same."""
         return tuple(name for name in GETTERS if name in self.common or name in self.differing)
 
 

@@ -174,7 +174,7 @@ def is_held(lease: int | sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool],
 
 
 def still_held(connection: Connection, claims: Iterable[ClaimId]) -> set[ClaimId]:
-    """Those among these claims that are held, by what is committed: read without locks."""
+    """The claims among these that are held, by what is committed: read without locks."""
     return claims_where(connection, claims, is_held)
 
 
@@ -183,7 +183,7 @@ def claims_where(
     claims: Iterable[ClaimId],
     conditions: Callable[[int], tuple[sa.ColumnElement[bool], ...]],
 ) -> set[ClaimId]:
-    """Those among these claims whose rows meet the conditions that belong to their lease; read without locks."""
+    """The claims among these whose rows meet the conditions that belong to their lease; read without locks."""
     found: set[ClaimId] = set()
     for lease, ids in by_lease(claims).items():
         meeting = select_by_id(sa.select(tasks.c.id).where(*by_id_only(connection, ids, conditions(lease))))
@@ -334,7 +334,7 @@ def complete_available(connection: Connection, process_id: int, results: Complet
 
 
 def _not_done_by(connection: Connection, process_id: int, claims: Collection[ClaimId]) -> set[ClaimId]:
-    """Those among these claims that were not completed, neither now nor in an earlier try."""
+    """The claims among these that were not completed, neither now nor in an earlier try."""
     by_it = (tasks.c.process_id == process_id, status_is(target(TaskEvent.COMPLETE)))
     return set(claims) - claims_where(connection, claims, lambda lease: (tasks.c.lease == lease, *by_it))
 

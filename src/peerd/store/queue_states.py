@@ -45,7 +45,7 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
         paused: nothing is claimed from it.
         paused_until: when it opens by itself.
         counts: its tasks of each status; of ended ones, those among the latest 10,000 of all queues.
-        at_least: the statuses of which it has so many or more, because counting ends at 10,000.
+        at_least: the statuses with so many tasks or more, because counting ends at 10,000.
         reserved: working ones that queue clients hold.
         oldest_pending_at: since when its oldest pending task has been due.
     """
@@ -127,7 +127,7 @@ class QueueDepth(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queue: its name.
         counts: of each status that occurs.
-        at_least: the statuses of which it has so many or more, because counting ends at a limit.
+        at_least: the statuses with so many tasks or more, because counting ends at a limit.
         oldest: seconds for which the oldest pending task has been due; None if none is.
         known: it has been served by a worker process, or paused.
         paused: nothing is claimed from it.
@@ -263,7 +263,7 @@ def list_pending(connection: Connection, since: datetime, only: Collection[str] 
 
 
 def roll_up_depths(connection: Connection, step: int, since: datetime, kept: float) -> RollupStep:
-    """As `peerd.store.attempt_series.roll_up`, for samples: a coarse row has the greatest values of its span."""
+    """Roll samples up (`attempt_series.roll_up`): a coarse row has the greatest values of its span."""
     span = find_complete_span(connection, depths, step, FINER[step], since, kept)
     if isinstance(span, RollupStep):
         return span

@@ -397,7 +397,7 @@ def insert_schedule(connection: Connection, schedule: Schedule, created_by: str 
 
 
 def declare_stored_schedule(connection: Connection, schedule: Schedule, identity: NodeIdentity, silence: float) -> bool:
-    """As `declare_schedule`, unless it was deleted since it was read; whether it was declared."""
+    """Declare a stored schedule, unless it was deleted since it was read; return whether it was declared."""
     if not _is_stored(connection, schedule.name, lock=True):
         return False
     declare_schedule(connection, schedule, identity, silence)

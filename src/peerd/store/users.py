@@ -147,7 +147,7 @@ def remove_user(connection: Connection, name: str, *, keep_an_admin: bool = Fals
 
 
 def _lock(connection: Connection, name: str, *, require_another_admin: bool) -> None:
-    """Lock a user; one that may be the last admin with all admins, in the order of names, of which there must be two.
+    """Lock a user; one that may be the last admin with all admins, in the order of names: there must be two.
 
     Raises:
         UserNotFound: there is none of this name.

@@ -43,7 +43,7 @@ _MAX_ROUNDS: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class ExitCause:
-    """One of the kinds above, a description, and the exit status or the signal's name.
+    """The cause of an exit: a kind, a description, and the exit status or the signal's name.
 
     The reason for which a running process is asked to stop has neither of the latter.
     """

@@ -263,7 +263,7 @@ class RollingRestart:
 
 
 class PlannerProcess:
-    """One run of a plan's planner. The constructor starts it, or raises OSError.
+    """A run of a plan's planner. The constructor starts it, or raises OSError.
 
     It writes into files in memory, and not into pipes, which a program in a session of its own could hold open after
     its end. `on_planned` is called once with the new plan, or with None and the error.

@@ -118,7 +118,7 @@ class FaultyDatabase(Database):
     """A `Database` with faults that a test adds. Safe to use from several threads.
 
     An operation is named as the function that does it: ``claim``, ``complete``, ``record_outcomes``, ``touch``,
-    ``report_progress``; that of a `Client` as its method: ``enqueue``, ``cancel``. Without a name, any call is meant.
+    ``report_progress``; a call of a `Client` as its method: ``enqueue``, ``cancel``. Without a name, any call is meant.
     ``call`` counts the calls of it from now on: 1 is the next. ``times`` is the number of calls that are affected; None
     is until the fault is healed. ``when``, called with the operation's arguments, says which calls count at all; it
     must not use the database.
@@ -144,7 +144,7 @@ class FaultyDatabase(Database):
     def __init__(self, url: str | URL, *, pool_size: int = 10) -> None:
         super().__init__(url, pool_size=pool_size)
         self.calls: Counter[str] = Counter()
-        """How often each operation was called, whatever its result."""
+        """How often each operation was called, with any result."""
         self._before: list[Fault] = []
         self._after: list[Fault] = []
         self._faults_lock = threading.Lock()

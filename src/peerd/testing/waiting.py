@@ -68,7 +68,7 @@ async def eventually_async(
     every: float | None = None,
     message: Message = "",
 ) -> Any:
-    """As `eventually`, for plain and coroutine functions; the event loop runs between two calls."""
+    """Wait as `eventually` does, for plain and coroutine functions; the event loop runs between two calls."""
     began = time.monotonic()
     while True:
         reason: AssertionError | None = None

@@ -42,7 +42,7 @@ def create_app(
     """The API as an ASGI app, to be served or mounted.
 
     Args:
-        client: the database that it shows. None: that of the node whose web process serves it.
+        client: the database that it shows. None: the database of the node whose web process serves it.
         authenticate: your site's own login: a function, async or not, of Starlette's Request that returns the `Actor`
             of the request, or None. Tokens work beside it.
         access: settings such as the hosts that are allowed. None: [access] of the node whose web process serves it.

@@ -58,7 +58,7 @@ class FileUploads:
 
     @asynccontextmanager
     async def place(self, actor: Actor) -> AsyncIterator[ThreadPoolExecutor]:
-        """The threads, of which one is free. Raises TooManyUploads."""
+        """The threads; one of them is free. Raises TooManyUploads."""
         who, running = (actor.kind, actor.name), self._running.total()
         if self._running[who] >= MOST_UPLOADS - running:
             raise TooManyUploads(running)

@@ -105,7 +105,7 @@ def _transition_of(task: Task, outcome: Outcome, seconds: float) -> TaskTransiti
 
 
 def _retry_in(outcome: Outcome, transition: TaskTransition) -> float | None:
-    """Seconds until the next attempt; after the last one no other follows, whatever the handler asked for."""
+    """Seconds until the next attempt; after the last one no other follows, also if the handler asked for one."""
     match outcome:
         case Failed():
             return None if transition.event is TaskEvent.DIE else outcome.retry_in

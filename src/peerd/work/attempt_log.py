@@ -68,10 +68,10 @@ class KeptLines:
     def __init__(self) -> None:
         self._next = 0
         self._first: list[KeptLine] = []
-        """Those of the first lines that were not taken yet."""
+        """The first lines, as far as they were not taken yet."""
         self._first_bytes = 0
         self._latest: list[KeptLine] = []
-        """Those of the lines after the first ones that were not taken yet."""
+        """The lines after the first ones, as far as they were not taken yet."""
         self._kept: list[tuple[int, int]] = []
         """Number and size of all lines after the first ones, taken or not."""
         self._latest_bytes = 0
@@ -182,7 +182,7 @@ class AttemptLog:
 
     @property
     def least_level(self) -> str:
-        """Its name."""
+        """The name of the least level that is kept."""
         return self._lines.least_level
 
     def add(self, level: str, logger: str, message: str, fields: Mapping[str, Any] | None = None) -> None:

@@ -46,7 +46,7 @@ MIN_MEASUREMENT: Final = (0.002, 20)
 
 
 class ExecutorSlots:
-    """As many slots as the worker's ``count``.
+    """The slots of a worker, as many as its ``count``.
 
     `freed` is called when a slot is free and a claim is worth while; `stuck` with an attempt at the hard limit of its
     time, which only the end of the process ends. `lines` takes what the handlers log; None: it is not kept.
@@ -363,7 +363,7 @@ def stack_reporter(slots: ExecutorSlots, slot: str, pid: int) -> Callable[[Any],
 
 
 def _calls_here(task: asyncio.Task[None], loop_thread: int) -> Iterator[CallStack]:
-    """Of a plain function its thread; of a coroutine its awaits, then the event loop if that is busy."""
+    """The calls of a handler: the thread of a plain function; the awaits of a coroutine, then a busy event loop."""
     thread = thread_started_by(task)
     stack = None if thread is None else stack_of_thread("thread", thread.ident)
     if stack is not None:

@@ -379,7 +379,7 @@ class TaskFetcher:
         return won
 
     async def _claim_once(self, token: int, send: Callable[[int], Awaitable[ClaimResult]]) -> ClaimResult:
-        """One claim. If its answer is lost, read by its token what it won, before anything else is claimed."""
+        """Claim once. If the answer is lost, read by the token what was won, before anything else is claimed."""
         try:
             won = await send(token)
         except DatabaseUnavailable as error:

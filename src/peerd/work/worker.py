@@ -111,7 +111,7 @@ class Worker(BaseWorker):
         self._loop_task: asyncio.Task[None] | None = None
 
     def loop(self) -> Awaitable[None] | None:
-        """One round of the work; ``async def``, or a plain method, which runs in a thread."""
+        """Do a round of the work; ``async def``, or a plain method, which runs in a thread."""
         raise NotImplementedError(f"{type(self).__name__} needs a method loop()")
 
     async def start(self) -> None:

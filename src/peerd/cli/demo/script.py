@@ -47,7 +47,7 @@ POLL_INTERVAL: Final = 0.25
 
 @dataclass(eq=False)
 class DemoScript:
-    """One run of the demo.
+    """A run of the demo.
 
     Args:
         context: of the command.

@@ -1,4 +1,4 @@
-"""``peerd files put`` and ``get``, and ``peerd files uploads …``: files of which only a part was put."""
+"""``peerd files put`` and ``get``, and ``peerd files uploads …``: files that were put in part."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def _bar(progress: Progress, name: str) -> Iterator[Report]:
 # ---------------------------------------------------------------- unfinished uploads
 
 
-uploads = new_app("List and abort uploads: files of which only a part was put.")
+uploads = new_app("List and abort uploads: files that were put in part.")
 
 
 @command(uploads, "list")

@@ -97,7 +97,7 @@ class TopApplication(App[None]):
 
     def __init__(self, client: Client, pause: float, source: str) -> None:
         super().__init__(ansi_color=True)
-        self.theme = "ansi-dark"  # the terminal's own colours, whatever its background
+        self.theme = "ansi-dark"  # the terminal's own colours, on any background
         self.failure: CommandError | None = None
         """Why the first reading failed."""
         self._client = client

@@ -116,7 +116,7 @@ class TaskReading(msgspec.Struct, frozen=True):
 
 
 class TaskScreen(ModalScreen[None]):
-    """One task, and its log.
+    """A task, and its log.
 
     Args:
         client: what it reads with.

@@ -69,7 +69,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
         items: what its rows stand for.
         key: the attribute of an item that actions name it by.
         describe: what else the name of an item says in a question.
-        fields: the columns, some of which a narrow terminal leaves out, each with what makes its cell.
+        fields: the columns, each with what makes its cell; a narrow terminal leaves some out.
         empty: what is shown without a row.
     """
 

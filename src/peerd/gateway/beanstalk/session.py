@@ -42,7 +42,7 @@ OF_THE_MOMENT: Final = frozenset({"stats", "stats-tube", "list-tubes"})
 
 
 class BeanstalkSession(Session):
-    """One connection.
+    """A connection that speaks the protocol of beanstalkd.
 
     Args:
         gateway: of the process.

@@ -134,7 +134,7 @@ class TakenJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """One reply; what it does not have is None."""
+    """A reply; what it does not have is None."""
 
     id: int | str | None = None
     job_id: int | None = None

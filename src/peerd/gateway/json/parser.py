@@ -64,7 +64,7 @@ class MessageParser:
         self._max_size = max_job_size + MESSAGE_OVERHEAD
         self._buffer = bytearray()
         self._scanner: ObjectScanner | None = None
-        """Of the message that has begun; None between messages."""
+        """The scanner of the message that has begun; None between messages."""
         self._dropped = 0
         """Bytes of that message that are not in the buffer any more."""
         self._head = b""

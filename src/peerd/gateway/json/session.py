@@ -50,7 +50,7 @@ class WaitingGetJob(Struct):
 
 
 class JsonSession(Session):
-    """One connection.
+    """A connection that speaks JSON.
 
     Args:
         gateway: of the process.

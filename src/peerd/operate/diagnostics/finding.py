@@ -20,7 +20,7 @@ class Level(StrEnum):
 
     @property
     def weight(self) -> int:
-        """Its place among the levels: a worse one has a greater weight."""
+        """The place of the level among all: a worse one has a greater weight."""
         return list(Level).index(self)
 
 

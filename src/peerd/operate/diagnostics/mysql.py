@@ -17,7 +17,7 @@ OLD_TRANSACTION: Final = 60.0
 LONG_HISTORY: Final = 100_000
 MIN_PACKET: Final = 16 * 1024 * 1024
 MIN_GALERA_MEMBERS: Final = 3
-"""Servers of which one may fail: of two, the one that is left does not know whether the other one is dead."""
+"""So many servers outlive the failure of one: of two, the other does not know whether the first is dead."""
 MAX_PAUSED_SHARE: Final = 0.1
 """The share of the time since the server's start in which all servers waited for the slowest one."""
 

@@ -132,7 +132,7 @@ def _age(queue: QueueFigures) -> float:
 
 
 def failing_queues(connection: Connection, state: ClusterState) -> Iterator[Finding]:
-    """Queues of which many attempts of the last ten minutes failed."""
+    """Queues with many failed attempts in the last ten minutes."""
     for queue in state.queues:
         figures = queue.figures
         if figures is None or figures.failure_share is None or figures.failure_share <= MANY_FAILURES:

@@ -1,4 +1,4 @@
-"""Why tasks of a queue wait, by counting the first ones: a few statements, each of which ends at a limit."""
+"""Why tasks of a queue wait, by counting the first ones: a few statements, and each ends at a limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitingTasks(msgspec.Struct, frozen=True):
     by_node: Mapping[int, QueueBacklog]
 
     def some(self, backlog: QueueBacklog) -> str:
-        """The number of some of them, and that of all.
+        """The number of some of them, and the number of all.
 
         >>> waiting = WaitingTasks("mail", datetime.min, {0: QueueBacklog(3, None), 7: QueueBacklog(1, None)})
         >>> waiting.some(waiting.by_node[7])
@@ -154,7 +154,7 @@ def _limit(limit: LimitState) -> Finding:
 def _slots(
     connection: Connection, waiting: WaitingTasks, node: Node | None, backlog: QueueBacklog, loads: Sequence[NodeLoad]
 ) -> Iterator[Finding]:
-    """Of tasks that some node could take: whether any serves the queue, and has a slot free."""
+    """Whether a node serves the queue and has a free slot, for tasks that some node could take."""
     waited = waiting.now - (backlog.since or waiting.now)
     wait = f"{waiting.some(backlog)} due, the first for {format_roughly(waited)}"
     slots, running = sum(load.slots for load in loads), sum(load.running for load in loads)

@@ -24,7 +24,7 @@ class ServerNotReady(DatabaseUnavailable):
 
 
 class ServerRefused(PeerdError):
-    """The server refused a request. `status` is that of HTTP, `code` names the kind of error."""
+    """The server refused a request. `status` is a status of HTTP, `code` names the kind of error."""
 
     def __init__(self, server: str, status: int, code: str, detail: str) -> None:
         self.server = server
@@ -45,7 +45,7 @@ class UnexpectedAnswer(PeerdError):
         self.server = server
         self.problem = problem
         super().__init__(
-            f"the answer of {server} is not that of peerd's API: {problem}; is the URL right, and does the server run "
+            f"{server} does not answer as peerd's API does: {problem}; is the URL right, and does the server run "
             "the same version as this client?"
         )
 

@@ -35,7 +35,7 @@ class ClusterEvent(msgspec.Struct, frozen=True):
 
 
 class EventParser:
-    r"""Parses a stream of events, of which `feed` takes any part.
+    r"""Parses a stream of events; `feed` takes any part of it.
 
     >>> parser = EventParser("http://a")
     >>> list(parser.feed(b': \n\nevent: node\nid: a-1\ndata: {"na'))

@@ -74,7 +74,7 @@ class ServerConnection(NodeHttp):
         It is repeated if it was not sent, and, where it is `repeatable`, also if the answer was lost or is 503.
 
         Args:
-            path: below that of the API.
+            path: below the path of the API.
             body: JSON.
             repeatable: whether a repetition is harmless.
             waits: seconds for which the server waits before it answers, at the most.

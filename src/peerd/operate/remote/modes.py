@@ -106,7 +106,7 @@ class ServerMode(BlockingMode):
     def _prepare_waited(
         self, waited: WaitedOperation, group: OperationGroup[Any], args: Any, kwargs: Any, seconds: float
     ) -> ServerRequest:
-        """As `prepare`, for an operation that waits for a node."""
+        """Prepare an operation that waits for a node; see `prepare`."""
         node = str(kwargs["name"] if "name" in kwargs else args[0])
 
         def read(request_id: int) -> NodeRequest:

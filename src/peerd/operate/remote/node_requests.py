@@ -2,7 +2,7 @@
 
 The web process that carries a request may be the one that the reload replaces, and it ends when its grace is over,
 perhaps before the reload. So the request to the node is made by one short request to the server, and its answer is
-read by others, of whichever process serves them.
+read by others, from the process that serves them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AWAY_WITHIN: Final = 30.0
 
 
 class WaitedOperation(NamedTuple):
-    """Of an operation that waits for a node: the one that does not, and the type of the answer."""
+    """The parts of an operation that waits for a node: the operation that does not wait, and the type of the answer."""
 
     request: Any
     """An `Operation`, whose type would make it a method of this one."""

@@ -44,7 +44,7 @@ class WireOperation:
 
     @cached_property
     def arguments(self) -> ArgumentStruct:
-        """Its arguments."""
+        """The arguments of the operation."""
         words = self.name.replace("_", ".").split(".")
         return ArgumentStruct("".join(word.capitalize() for word in words) + "Arguments", self._method)
 
@@ -104,7 +104,7 @@ def _operations_of(group: OperationGroup[Any], prefix: str) -> Iterator[tuple[st
 
 
 class UnboundMode(BlockingMode):
-    """Of a client whose operations are looked at and never executed."""
+    """The mode of a client whose operations are looked at and never executed."""
 
     def __init__(self) -> None:
         self.blocking = self
@@ -135,5 +135,5 @@ def _to_jobs(value: Any, find_task: FindTask) -> Any:
 
 
 def bind_in_order(args: Sequence[Any]) -> list[Any]:
-    """Arguments of which iterators are lists, so that they can be read twice."""
+    """Arguments with iterators made lists, so that they can be read twice."""
     return [list(one) if isinstance(one, Iterator) else one for one in args]

@@ -168,7 +168,7 @@ def _options_struct(kind: Any) -> type[WireFields]:
 
 
 def fields_struct(name: str, fields: Iterable[Field], renamed: Mapping[str, str] | None = None) -> type[WireFields]:
-    """A struct of fields, of which some have other names in JSON."""
+    """A struct of fields; some have other names in JSON."""
     made: Any = msgspec.defstruct(name, fields, bases=(WireFields,), module=__name__, kw_only=True, rename=renamed)
     return cast("type[WireFields]", made)
 

@@ -30,7 +30,7 @@ MOST_SERIES: Final = 1_000
 
 
 class SeriesKey(NamedTuple):
-    """One series: a metric, and the values of its labels."""
+    """A series: a metric, and the values of its labels."""
 
     name: str
     labels: tuple[str, ...]
@@ -63,7 +63,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def kind(self) -> MetricKind:
-        """Of its metric."""
+        """The kind of the metric."""
         return FAMILIES[self.name].kind
 
     @property

@@ -69,7 +69,7 @@ def log_exception(error: BaseException) -> None:
 
 
 def log_boot_failure(error: BaseException) -> None:
-    """As `log_exception`, but skip an error of peerd's without user code in its traceback: its text is enough."""
+    """Call `log_exception`, but skip an error of peerd's without user code in its traceback: its text is enough."""
     if not isinstance(error, PeerdError) or any(user_frames(one) for one in _chain(error)):
         log_exception(error)
 

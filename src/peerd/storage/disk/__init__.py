@@ -4,7 +4,7 @@
 `digest` verifies it. All functions are synchronous, for threads; a `DiskFolder` may be used by several at
 once, a `PartFile` by one.
 
-The order of a publication, whatever ends the process or the machine in between:
+The order of a publication; the process or the machine may end at any point:
 
 1. The part is written, hashed on the way, and fsync'ed: its bytes are durable before a name in contents/ leads to them.
    Many small parts (`small_parts`) are made durable by one sync of their file system, where that reports errors.

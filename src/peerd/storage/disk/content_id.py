@@ -80,7 +80,7 @@ def new_content_id(now: float) -> ContentId:
 
 
 def parse_content_id(text: str) -> ContentId:
-    """The id of which this is the text: 16 lower-case hexadecimal digits, and nothing else.
+    """The id with this text: 16 lower-case hexadecimal digits, and nothing else.
 
     Raises:
         ValueError: it is the text of no id.

@@ -47,7 +47,7 @@ class ContentsFolder:
     def link(self, fd: int, content: ContentId) -> bool:
         """Give an open file its name among the contents; whether there was nothing of that name. It is not durable yet.
 
-        The file is linked by its descriptor, so that it is the one that was written, whatever has its name in parts/.
+        The file is linked by its descriptor: it is the one that was written, also if another has its name in parts/.
         """
         with self.last_folder() as last:
             return last.link(fd, content)
@@ -101,17 +101,17 @@ class LastFolder:
         self._held: HeldFolder | None = None
 
     def status(self, content: ContentId) -> os.stat_result | None:
-        """As that of `ContentsFolder`."""
+        """See the method of `ContentsFolder`."""
         folder = self._find(content)
         return folder.file_status(str(content)) if folder else None
 
     def open(self, content: ContentId) -> int | None:
-        """As that of `ContentsFolder`."""
+        """See the method of `ContentsFolder`."""
         folder = self._find(content)
         return folder.open(str(content)) if folder else None
 
     def link(self, fd: int, content: ContentId) -> bool:
-        """As that of `ContentsFolder`."""
+        """See the method of `ContentsFolder`."""
         source, name = f"/proc/self/fd/{fd}", str(content)
         while True:
             folder = self._find_or_make(content)

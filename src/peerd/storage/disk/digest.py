@@ -129,7 +129,7 @@ class ContentHasher:
 
     def _update_chunk(self, piece: memoryview) -> None:
         self._whole.update(piece)
-        # The digest of the whole is that of the first chunk until this one ends: a small content is hashed once.
+        # The first chunk's digest is the digest of the whole until this one ends: a small content is hashed once.
         if self.position >= self.chunk_size:
             self._chunk.update(piece)
         self.position += len(piece)

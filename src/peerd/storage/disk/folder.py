@@ -208,7 +208,7 @@ class DiskFolder:
         )
 
     def walk(self, after: ContentId | None = None, *, batch: int = 1000) -> Iterator[list[StoredContent]]:
-        """Its contents in order of id, in lists of `batch`.
+        """The contents of the folder in order of id, in lists of `batch`.
 
         Args:
             after: begin after this id: the last one of an earlier walk.
@@ -224,7 +224,7 @@ class DiskFolder:
         return unknown_entries(self.root)
 
     def old_parts(self, before: float) -> Iterator[StoredPart]:
-        """Its parts that were last written before a time, in seconds of Unix time. Raises as `walk`."""
+        """The parts of the folder that were last written before a time, in seconds of Unix time. Raises as `walk`."""
         return (part for part in stored_parts(self.parts) if part.changed_at < before)
 
     def discard_part(self, content: ContentId) -> None:

@@ -1,7 +1,8 @@
 """Folders of a disk, held by their descriptors: names are single names in them, and links are never followed.
 
 Somebody else's program with the right to write on the disk can put a link, a pipe or a folder where a file belongs, at
-any time. A descriptor stays what it is, so everything is reached from that of the disk's root, one name after another.
+any time. A descriptor stays what it is, so everything is reached from the descriptor of the disk's root, name after
+name.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class DiskSteps:
 
 
 class DiskStep:
-    """One step on a disk; see `DiskSteps`. No generator, because a small content takes twenty of them.
+    """A step on a disk; see `DiskSteps`. No generator, because a small content takes twenty of them.
 
     Args:
         disk: its path.
@@ -89,7 +90,7 @@ class HeldFolder:
 
     @property
     def fd(self) -> int:
-        """Its descriptor. Raises ValueError when it is closed: that is no failure of the disk."""
+        """The descriptor of the folder. Raises ValueError when it is closed: that is no failure of the disk."""
         if self._fd < 0:
             raise ValueError(f"{self.entry or 'the root'} of the disk {self.steps.disk} is closed")
         return self._fd

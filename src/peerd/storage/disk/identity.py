@@ -37,7 +37,7 @@ _HEX: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class DiskIdentity:
-    """Which disk it is, and of which cluster: 32 hexadecimal digits each."""
+    """The disk and its cluster: 32 hexadecimal digits each."""
 
     disk: str
     cluster: str

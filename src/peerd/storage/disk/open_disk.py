@@ -1,4 +1,4 @@
-"""A disk that is open, whatever it consists of: a folder of this node, or a part of a bucket in an object store.
+"""A disk that is open: a folder of this node, or a part of a bucket in an object store.
 
 Puts, copies, reads, verifications and sweeps know disks by these interfaces alone. `peerd.storage.disk.folder_disk` and
 `peerd.storage.object_disk` implement them.
@@ -198,7 +198,7 @@ class OpenDisk(ABC):
 
     @abstractmethod
     def usage(self) -> DiskUsage:
-        """Its space. Raises DiskError."""
+        """The space of the disk. Raises DiskError."""
 
     @abstractmethod
     def open(self, content: ContentId) -> OpenContent:
@@ -288,7 +288,7 @@ class OpenDisk(ABC):
 
     @abstractmethod
     def walk(self, *, batch: int) -> Iterator[list[StoredContent]]:
-        """Its contents in the order of their ids, in lists of ``batch``. Raises DiskError."""
+        """The contents of the disk in the order of their ids, in lists of ``batch``. Raises DiskError."""
 
     @abstractmethod
     def remove_old_parts(self, before: float) -> int:

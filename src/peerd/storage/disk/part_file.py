@@ -368,7 +368,7 @@ def _is_incomplete(disk: DiskFolder, content: ContentId, fd: int) -> bool:
         disk.remove_part(fd, content)
         raise ContentExists(str(disk.path), str(content), f"it has {published.st_size} bytes")
     if os.fstat(fd).st_nlink > 1:
-        # Published, and quarantined since: whatever is written here would change what is in quarantine.
+        # Published, and quarantined since: a write here would change what is in quarantine.
         disk.remove_part(fd, content)
         return False
     return True

@@ -48,7 +48,7 @@ class AppendedPart(PartFile):
         self._written = written
         self._content_hasher = hasher
         super().__init__(disk, content, fd, hasher, size)
-        self.resumed = False  # its digest is compared with that of the client, whatever was written before
+        self.resumed = False  # its digest is compared with the client's
 
     @classmethod
     def resume(
@@ -99,7 +99,7 @@ class AppendedPart(PartFile):
 
     @property
     def hasher(self) -> ContentHasher:
-        """That of what is written, or of the begin of it."""
+        """The hasher of what is written, or of its beginning."""
         return self._content_hasher
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

@@ -5,8 +5,8 @@ can go wrong, `writer` how a content is written, `unfinished` what killed writer
 
 The names are those of a folder, below the prefix: peerd-disk.json, contents/0191/b2c/0191b2c3d4e5f607, quarantine/….
 Nothing has a name before it is whole: an object appears with the last request of its upload, and this is sent only
-after the digest was compared. An upload that ends before is aborted; that of a process that was killed has no name, is
-no content, and is aborted by a sweep when it is a week old, or before by the object store, by a lifecycle rule.
+after the digest was compared. An upload that ends before is aborted. What a killed process has left has no name and is
+no content: a sweep aborts it when it is a week old, or the object store does before, by a lifecycle rule.
 
 A content is written again rather than looked up: it never changes, so the bytes are the same.
 """

@@ -101,7 +101,7 @@ class ObjectBucket:
         return None
 
     def read_range(self, name: str, start: int, count: int) -> bytes | None:
-        """Bytes of an object, of which there are so many; None: there is no such object. Raises ObjectStoreError."""
+        """So many bytes of an object; None: there is no such object. Raises ObjectStoreError."""
         with contextlib.suppress(FileNotFoundError), self._errors("get"):
             return bytes(obstore.get_range(self._store, name, start=start, length=count))
         return None

@@ -26,7 +26,7 @@ def read_credentials(
 
     Args:
         place: of the disk, for errors.
-        file: with a section ``[default]``, as that of the AWS CLI; None: the environment has them.
+        file: with a section ``[default]``, in the format of the AWS CLI; None: the environment has them.
         environment: with AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN or not.
 
     Raises:

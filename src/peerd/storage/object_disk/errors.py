@@ -41,7 +41,7 @@ class ObjectStoreUnreachable(ObjectStoreError):
 
 
 class ObjectStoreThrottled(ObjectStoreError, DiskBusy):
-    """It answers that there are too many requests, also after some tries."""
+    """An object store answers that there are too many requests, also after some tries."""
 
     _sentence = "the object store {place} refuses more requests ({step}); wait, or raise its limits"
 

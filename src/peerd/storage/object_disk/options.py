@@ -15,7 +15,7 @@ class ObjectDiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     Attributes:
         name: by which `peerd files disks add` is given the place.
         bucket: which exists.
-        endpoint: the URL of an S3-compatible object store; None: that of Amazon in the region.
+        endpoint: the URL of an S3-compatible object store; None: Amazon's in the region.
         prefix: that all names begin with, without slashes at its ends.
         region: that requests are signed for.
         credentials_file: see `peerd.storage.object_disk.credentials`; None: the environment.
@@ -39,7 +39,7 @@ class ObjectDiskOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     @property
     def place(self) -> str:
-        """Its address, without anything secret.
+        """The address of the disk, without anything secret.
 
         >>> ObjectDiskOptions(name="a", bucket="copies", endpoint="https://s3.example/", prefix="peerd").place
         's3+https://s3.example/copies/peerd'

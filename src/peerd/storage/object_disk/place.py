@@ -24,7 +24,7 @@ class ObjectPlace(DiskPlace):
         self._used = used
 
     def open(self, cluster: str) -> OpenDisk:
-        """As in `DiskPlace`. Raises ObjectStoreSupportMissing if the package is not installed."""
+        """Open the disk; see `DiskPlace`. Raises ObjectStoreSupportMissing if the package is not installed."""
         try:
             from peerd.storage.object_disk.disk import open_object_disk  # noqa: PLC0415 - its package is optional
         except ImportError:

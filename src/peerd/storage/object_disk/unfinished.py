@@ -50,7 +50,7 @@ class ObjectUpload(NamedTuple):
 
 
 class ObjectUploads:
-    """Those below the prefix of a place; thread-safe.
+    """Unfinished uploads below the prefix of a place; thread-safe.
 
     Args:
         options: where it is.

@@ -17,7 +17,7 @@ def choose_disks(
     A choice by the most room alone would send all copies of a moment to one disk.
 
     Args:
-        candidates: disks that can take the content, none of which has a good copy.
+        candidates: disks that can take the content and have no good copy.
         count: how many are wanted.
         size: bytes of the content.
         zones: on how many zones the copies are to be.

@@ -1,8 +1,8 @@
 """What a file needs: the copies to make and those to remove.
 
 The decision is level-triggered: it looks at the copies as they are and compares them with what the class wants,
-whatever has happened before. So it can be taken again at any time, by any node, and gives nothing to do when all is
-well.
+and knows nothing of what has happened before. So it can be taken again at any time, by any node, and gives nothing to
+do when all is well.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class FileHealth(StrEnum):
     """How a file is kept."""
 
     WHOLE = "whole"
-    """It has its copies."""
+    """The file has its copies."""
     AT_RISK = "at-risk"
-    """It has fewer, and at least one."""
+    """The file has fewer copies, and at least one."""
     UNREACHABLE = "unreachable"
     """No copy counts, but a disk that is missing or not verified yet may still have one."""
     LOST = "lost"
@@ -84,7 +84,7 @@ def decide(file: FileNeeds, copies: Sequence[Copy], view: DiskView, random: Rand
 
 
 class Settled:
-    """The decisions on settled files, which are the same for all whose copies are alike, whatever their size.
+    """The decisions on settled files, which are the same for files of any size whose copies are alike.
 
     Most files that are checked after a copy was made are on the same disks. For one view.
 
@@ -97,7 +97,7 @@ class Settled:
         self._known: dict[tuple[object, ...], Decision] = {}
 
     def decide(self, file: FileNeeds, copies: Sequence[Copy], random: Random) -> Decision:
-        """As the function `decide`."""
+        """See the function `decide`."""
         key = (file.copies, file.zones, file.object_copies, file.is_deleted, *map(self._likeness, copies))
         known = self._known.get(key)
         if known is None:
@@ -148,7 +148,7 @@ class _Part(msgspec.Struct, frozen=True):
     is_shared: bool | None = None
 
     def of(self, disks: Iterable[Disk]) -> list[Disk]:
-        """Those of the disks that are meant."""
+        """The disks that are meant, among these."""
         return [disk for disk in disks if self.is_shared is None or disk.is_shared is self.is_shared]
 
     def short(self, disks: Iterable[Disk]) -> int:
@@ -222,7 +222,7 @@ class _Copies:
 
     @property
     def _wanted_zones(self) -> int:
-        """As many zones as the class wants, or as there are."""
+        """How many zones the file is kept in: as many as its class wants, or as there are."""
         usable = [disk for disk in self._view.disks.values() if disk.state is DiskState.ACTIVE]
         return min(self._file.zones, len({disk.zone for disk in [*usable, *self._lasting]}))
 

@@ -1,9 +1,9 @@
 r"""The body of a request: decoded if it is chunked, and compared with every length, digest and checksum it came with.
 
-An `aws-chunked` body comes in whatever pieces. A chunk is `SIZE[;chunk-signature=HEX]\r\n`, SIZE in hex digits, that
+An `aws-chunked` body comes in any pieces. A chunk is `SIZE[;chunk-signature=HEX]\r\n`, SIZE in hex digits, that
 many bytes, and `\r\n`. The chunk of size 0 is the last; behind its first line follow the headers of the trailer, if
-the request has announced some, and an empty line. Each signature covers the one before it, and the first that of the
-request: chunks can be neither changed, nor dropped, nor put into another order. A signed trailer ends with
+the request has announced some, and an empty line. Each signature covers the one before it, and the first covers the
+request's: chunks can be neither changed, nor dropped, nor put into another order. A signed trailer ends with
 `x-amz-trailer-signature:HEX`.
 """
 

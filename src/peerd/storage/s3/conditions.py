@@ -41,7 +41,7 @@ class RequestedRange(ranges.RequestedRange):
 
 
 def conditions_of(request: S3HttpRequest, prefix: str = "") -> Conditions:
-    """The conditions in a request's headers; ``prefix`` is that of the headers of a copy's source."""
+    """The conditions in a request's headers; ``prefix``: of the headers about a copy's source."""
     found = Conditions.of(request.header, prefix)
     if max(len(found.if_match or ()), len(found.if_none_match or ())) > MAX_ETAGS:
         raise S3Error(S3Code.InvalidArgument, f"a condition names more than {MAX_ETAGS} ETags")

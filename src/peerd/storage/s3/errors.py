@@ -61,7 +61,7 @@ class S3Code(Enum):
     NotImplemented = 501, "the server does not have this part of S3"
     NotModified = 304, "the object is the one that the client has"  # the response has no body
     PreconditionFailed = 412, "a condition of the request does not hold"
-    RequestTimeTooSkewed = 403, "the clock of the client differs too much from that of the server"
+    RequestTimeTooSkewed = 403, "the clock of the client differs too much from the server's"
     ServiceUnavailable = 503, "the server cannot take the request at this time; repeat it later"
     SignatureDoesNotMatch = 403, "the signature is not the one that the secret key gives for this request"
     XAmzContentSHA256Mismatch = (
@@ -77,7 +77,7 @@ class S3Code(Enum):
 class S3Error(PeerdError):
     """A request of S3 is refused; its client gets the code as a response.
 
-    Arguments: ``problem``: a sentence that is more exact than that of the code. ``details``: further elements of the
+    Arguments: ``problem``: a sentence that is more exact than the code's. ``details``: further elements of the
     XML document, by their names, for example ``Region``.
 
     >>> error = S3Error(S3Code.NoSuchKey, Key="a.mp4")

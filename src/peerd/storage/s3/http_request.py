@@ -113,8 +113,8 @@ class S3HttpRequest:
 def with_headers_of_query(request: S3HttpRequest) -> S3HttpRequest:
     """The request with the headers of S3 that a presigned URL carries in its query, where the signature covers them.
 
-    The value of a checksum is dropped, as by S3: the SDK for JavaScript signs that of an empty body, since it has none
-    yet when it makes the URL.
+    The value of a checksum is dropped, as by S3: the SDK for JavaScript signs an empty body's, since it has none yet
+    when it makes the URL.
 
     >>> url = S3HttpRequest("PUT", b"/films/a", b"X-Amz-Signature=0&x-amz-meta-a=film", [])
     >>> with_headers_of_query(url).headers

@@ -146,7 +146,7 @@ class S3Request:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the content is that of another object, instead of a body."""
+        """Whether the content is copied from another object, instead of a body."""
         return bool(self._http.header_values(COPY_SOURCE.encode()))
 
     # ---------------------------------------------------------------- query parameters
@@ -308,7 +308,7 @@ class S3Request:
 
     @property
     def object_checksum(self) -> Checksum | None:
-        """The checksum of a whole object, of which its parts were uploaded."""
+        """The checksum of a whole object that was uploaded in parts."""
         named = [(name, self._http.header(f"{CHECKSUM_PREFIX}{name}")) for name in CHECKSUM_SIZES]
         found = [Checksum(name, value) for name, value in named if value is not None]
         if len(found) > 1:

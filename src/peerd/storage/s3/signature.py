@@ -164,7 +164,7 @@ def _check_scope(claimed: _Claimed) -> None:
             Region=REGION,
         )
     if credential.date != claimed.time.strftime("%Y%m%d"):
-        raise S3Error(fault, "the date of the scope is not that of the request")
+        raise S3Error(fault, "the date of the scope is not the date of the request")
 
 
 def canonical_request(request: S3HttpRequest, signed_headers: Iterable[str], payload: str) -> bytes:

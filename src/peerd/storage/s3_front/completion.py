@@ -57,7 +57,7 @@ async def complete_upload(exchange: S3Exchange) -> None:
     """Make an object of the parts that the body names.
 
     A client that has lost the response completes the upload again, with the same parts: it gets the same response, also
-    while the first completion still runs, and whatever has become of the object since.
+    while the first completion still runs, and after the object was replaced or deleted.
     """
     request = exchange.request
     condition, checksum = condition_of(request.conditions), request.object_checksum

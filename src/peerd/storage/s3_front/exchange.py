@@ -179,7 +179,7 @@ class S3Exchange:
     async def send_when_done(self, work: Steps[S3Response]) -> None:
         """Copy contents, then send a document: meanwhile the connection is kept open by spaces before it.
 
-        If the work fails after the first space, the status was 200 already, and the document is that of the error.
+        If the work fails after the first space, the status was 200 already, and the document tells the error.
         """
         task = asyncio.create_task(self.node.awaited.carry_out(work, threads_of(self.node.copying)))
         try:

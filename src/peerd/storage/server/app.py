@@ -76,7 +76,7 @@ class StorageApp:
     """Serves contents to other nodes and files to clients that have the cluster's secret.
 
     Args:
-        node: whose storage it is; None: that of the process that serves the app.
+        node: whose storage it is; None: the storage of the process that serves the app.
     """
 
     def __init__(self, node: StorageNode | None = None) -> None:

@@ -64,7 +64,7 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
             await send_pieces(pieces, answer.status, answer.headers, response, first)
         finally:
             reading.close()
-    elif answer.part is not None:  # of a HEAD: the length is that of the body of a GET
+    elif answer.part is not None:  # of a HEAD: the length of the body of a GET
         await response.begin(answer.status, answer.headers)
         await response.end()
     else:

@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 
 
 async def begin(node: StorageNode, bucket: str, key: str, request: Request, response: Response) -> None:
-    """Begin an upload, whose headers are those of a put; `size` in the query is that of the whole, if it is known."""
+    """Begin an upload, whose headers are those of a put; `size` in the query is of the whole, if it is known."""
     received = received_of(bucket, key, request)
     size = _number(request, "size", MAX_SIZE) if "size" in request.query else None
     source = request.query.get("source")

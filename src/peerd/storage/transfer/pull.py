@@ -1,7 +1,7 @@
 """Pulling contents from other nodes onto a disk.
 
 One content is read by ranges, from one source after another: what has arrived stays, and the next source goes on behind
-it. Many small ones come in one response. Nothing is published before its BLAKE3 is that of the catalogue.
+it. Many small ones come in one response. Nothing is published before its BLAKE3 equals the catalogue's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Putting a content in parts, each of which is durable when the next one is sent.
+"""Putting a content in parts: each is durable when the next one is sent.
 
 When a connection ends, or a node is started again, the put goes on behind the last durable part, after pauses that
 grow. So does the next put of the same file: an upload is found again by its key, and by the size and the time of change

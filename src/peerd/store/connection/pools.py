@@ -71,10 +71,10 @@ class Engines(NamedTuple):
     """For transactions in which the operations of many queue clients are committed together; planned as short ones, and
     no statement waits long for a lock, because all of them would wait."""
     undurable_groups: Engine
-    """For such transactions of which a failure of the server may undo the last ones, on PostgreSQL only."""
+    """For transactions whose last ones a failure of the server may undo, on PostgreSQL only."""
 
     def distinct(self) -> tuple[Engine, ...]:
-        """Those with pools of their own."""
+        """The engines with pools of their own."""
         return tuple({id(engine.pool): engine for engine in reversed(self)}.values())[::-1]
 
 

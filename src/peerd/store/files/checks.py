@@ -118,7 +118,7 @@ def lock_due_checks(
 
 
 def lock_checks(connection: Connection, file_ids: Sequence[int]) -> list[int]:
-    """Those of the files that have a check, which stays locked until the transaction ends."""
+    """The files among these that have a check, which stays locked until the transaction ends."""
     found: list[int] = []
     for batch in batches(sorted(file_ids)):
         locked = sa.select(file_checks.c.file_id).where(file_checks.c.file_id.in_(batch))

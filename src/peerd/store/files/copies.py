@@ -140,7 +140,7 @@ def plan_removals(connection: Connection, disk_id: int, file_ids: Sequence[int],
 
 
 def copies_in_state(connection: Connection, disk_id: int, file_ids: Sequence[int], *states: CopyState) -> set[int]:
-    """Those of the files whose copy on a disk is in one of these states."""
+    """The files among these whose copy on a disk is in one of these states."""
     found: set[int] = set()
     for batch in batches(sorted(file_ids)):
         found |= set(
@@ -150,7 +150,7 @@ def copies_in_state(connection: Connection, disk_id: int, file_ids: Sequence[int
 
 
 def known_on_disk(connection: Connection, disk_id: int, file_ids: Sequence[int]) -> set[int]:
-    """Those of the contents that the catalogue knows on a disk: copies in any state, and those of uploads."""
+    """The contents among these that the catalogue knows on a disk: copies in any state, and contents of uploads."""
     known = copies_in_state(connection, disk_id, file_ids, *CopyState)
     for batch in batches(file_ids):
         for column in (file_upload_parts.c.content_id, file_uploads.c.content_id):

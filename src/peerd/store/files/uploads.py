@@ -278,7 +278,7 @@ def end_uploads(connection: Connection, bucket: Bucket) -> list[tuple[int, list[
 
 
 def complete_upload(connection: Connection, upload_id: str, etag: str) -> list[int]:
-    """As `end_upload`, and keep what is answered when the client completes it again."""
+    """End an upload (`end_upload`), and keep what is answered when the client completes it again."""
     _hold(connection, upload_id)
     columns = ("id", "bucket_id", "file_key")
     found = sa.select(*(file_uploads.c[name] for name in columns)).where(file_uploads.c.id == upload_id)

@@ -247,7 +247,7 @@ def lock_current(
         connection: in a transaction.
         bucket: of the keys.
         keys: whose versions are locked.
-        judged: the keys of which it counts that there is no version: this must not be judged by a row that was waited
+        judged: the keys that must have no version: this must not be judged by a row that was waited
             for and is not current any more, because another version is.
 
     Raises:

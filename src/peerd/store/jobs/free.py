@@ -56,7 +56,7 @@ def kick(connection: Connection, queue: str, bound: int) -> int:
 
 
 def kick_part(connection: Connection, queue: str, bound: int, statuses: tuple[Status, ...] | None = None) -> KickedPart:
-    """As `kick`; a further part of a kick has the statuses of the part before it."""
+    """Do a part of a `kick`; a further part has the statuses of the part before it."""
     if statuses is None:
         statuses = (Status.BURIED,) if _first_ids(connection, queue, (Status.BURIED,), 1) else DELAYED
     kicked = 0

@@ -93,7 +93,7 @@ class ClaimResult(msgspec.Struct, frozen=True):
 
 
 class ClaimMutex:
-    """One claimer's knowledge of its competitors, and the lock that it acquires because of them.
+    """A claimer's knowledge of its competitors, and the lock that it acquires because of them.
 
     Args:
         clock: monotonic, in seconds.
@@ -172,7 +172,7 @@ def _on_mysql(connection: Connection, name: str) -> Iterator[bool | None]:
 
 @contextmanager
 def _on_postgresql(connection: Connection, name: str) -> Iterator[bool | None]:
-    """As on MySQL. The lock belongs to a transaction, so that it also works through a connection pooler."""
+    """The lock on PostgreSQL; see `_on_mysql`. It belongs to a transaction, so that it works through a pooler, too."""
     begin, roll_back, commit = _SAVEPOINT if has_pooler(connection.info) else _TRANSACTION
     connection.exec_driver_sql(begin)
     try:

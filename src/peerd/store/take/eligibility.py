@@ -54,7 +54,7 @@ class Terms(Hashable, Protocol):
     """What differs between the takes of a worker and of a queue client; a statement is made once for each."""
 
     columns: ClassVar[tuple[str, ...]]
-    """Those that are read of a task, as they are after it was taken."""
+    """The columns that are read of a task, as they are after it was taken."""
 
     def values(self, moment: sa.ColumnElement[Any]) -> dict[str, Any]:
         """The values that are written; ``moment`` is the time of the take."""

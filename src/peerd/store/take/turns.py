@@ -170,7 +170,7 @@ def _choose_ids(
 
 
 def _deal_round_robin(turn: Sequence[tuple[KeyCandidates, int]], wanted: int) -> Iterator[tuple[str, int]]:
-    """One task of each key, then a second one of each, and so on: keys and ids."""
+    """Keys and ids of a task of each key, then of a second one of each, and so on."""
     rounds = (
         (candidates.key, candidates.tasks[number][-1])
         for number in range(wanted)

@@ -33,7 +33,7 @@ def status_is(*statuses: Status) -> sa.ColumnElement[bool]:
 
 
 class _by_database(expression.ColumnElement[Any]):  # noqa: N801 - it reads as an expression
-    """One expression on MySQL, another one elsewhere."""
+    """An expression on MySQL, another one elsewhere."""
 
     inherit_cache = True
     _traverse_internals = [  # noqa: RUF012 - SQLAlchemy's own shape

@@ -117,7 +117,7 @@ def _unfinished_statement() -> sa.Select[Any]:
 
 
 def unfinished_among(connection: Connection, task_ids: Collection[int]) -> set[int]:
-    """Those of the tasks that have not ended; one whose row was purged has."""
+    """The tasks among these that have not ended; one whose row was purged has."""
     found: set[int] = set()
     has_not_ended = tasks.c.status.not_in([str(status) for status in FINISHED])
     for ids in batches(sorted(task_ids)):

@@ -52,7 +52,7 @@ class TaskConditions(msgspec.Struct, frozen=True):
     queues: tuple[str, ...] | None = None
 
     def restricted_to(self, queues: Collection[str] | None) -> Self:
-        """This filter, of tasks of these queues only; None: of all.
+        """The filter of tasks of these queues only; None: of all.
 
         >>> TaskConditions().restricted_to({"mail"}).queue, TaskConditions("mail").restricted_to({"video"}).queues
         ('mail', ('video',))
@@ -112,7 +112,7 @@ def resolve_filter(
 
 
 def as_of(wanted: TaskConditions, moment: datetime) -> TaskConditions:
-    """This filter with the times that are relative to now as those of a moment."""
+    """The filter with its times, which are relative to now, as those of a moment."""
     conditions = [
         structs.replace(condition, value=_clipped(moment, condition.value.seconds))
         if isinstance(condition.value, TimeFromNow)

@@ -148,7 +148,7 @@ def delete_lines(connection: Connection, task_ids: Collection[int]) -> int:
 def deletable_with_lines(
     connection: Connection, task_ids: Sequence[int], most: int = MAX_DELETED_WITH_TASKS
 ) -> tuple[list[int], int]:
-    """Those of some tasks that have at most ``most`` lines together, so that a batch of a chore stays small.
+    """Some of the tasks, with at most ``most`` lines together, so that a batch of a chore stays small.
 
     Where a single task has more, the first ``most`` of its lines are deleted, and it is left for later batches.
 

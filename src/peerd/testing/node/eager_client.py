@@ -42,7 +42,7 @@ class EagerClient(Client):
 
     @cached_property
     def aio(self) -> AioClient:
-        """The same, awaitable."""
+        """This client with awaitable operations."""
         return EagerAioClient(AsyncMode(self._mode), self._run_due_async)
 
 

@@ -297,7 +297,7 @@ def _is_in_event_loop() -> bool:
 
 
 def _make_workers(serves: Sequence[Queue | TaskWorker], settings: Mapping[str, Any]) -> list[TaskWorker]:
-    """One worker for all queues, and the given ones, with settings as a section of peerd.toml gives them.
+    """A worker for all queues, and the given ones, with settings as a section of peerd.toml gives them.
 
     Raises:
         TypeError: a setting that has no effect here.

@@ -102,7 +102,7 @@ class _WorkerLink:
         """Nothing to do: inline attempts have no hard limit."""
 
     def take_largest_lag(self) -> float:
-        """It is not measured."""
+        """Return 0: no lag is measured."""
         return 0.0
 
 

@@ -142,7 +142,7 @@ class InlineProcess:
         return won.tasks[0] if won.tasks else None
 
     async def run(self, task: Task) -> Task:
-        """One attempt, with its outcome written; the row as it is then.
+        """Run an attempt and write its outcome; return the row as it is then.
 
         If this is cancelled, the attempt is ended as in a process that stops: the task is released.
         """

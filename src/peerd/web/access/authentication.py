@@ -151,7 +151,7 @@ class AppAccess:
     """The client, [access] and the site's login of one app.
 
     Args:
-        client: None: that of the web process.
+        client: None: the client of the web process.
         settings: None: those of the web process, or the defaults.
         authenticate: the login of the site that the app is mounted in.
     """

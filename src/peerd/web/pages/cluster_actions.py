@@ -246,7 +246,7 @@ CLUSTER_ACTIONS: Final = (
     PageAction(
         "schedules.create",
         "Create a schedule",
-        effect="A task is enqueued at each tick, on whatever node; it survives restarts.",
+        effect="A task is enqueued at each tick, on any node; it survives restarts.",
         fields=SCHEDULE_FIELDS,
         run=_create_schedule,
         creates=True,

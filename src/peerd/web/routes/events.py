@@ -49,7 +49,7 @@ class EventQuery(RequestBody):
     )
 
     def to_filter(self) -> EventFilter:
-        """The same for the hub."""
+        """The filter of the query, as the hub has it."""
         kinds = frozenset(self.type or EventKind)
         return EventFilter(kinds, frozenset(map(str, self.task)), frozenset(self.queue), frozenset(self.status))
 

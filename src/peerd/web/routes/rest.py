@@ -168,7 +168,7 @@ class RestRoute:
         return {one["name"] for one in _parameters(self._parts.query, "query") if "array" in str(one["schema"])}
 
     def _answers(self) -> dict[HTTPStatus, Any]:
-        """The types of the answers' JSON by their statuses; that of a request that changed nothing is 200."""
+        """The types of the answers' JSON by their statuses; a request that changed nothing has 200."""
         if self.rest.answer == "nothing":
             return {}
         shown = [view_type(one) for one in self._results]

@@ -1,4 +1,4 @@
-"""Uploads: contents that are put in parts, each of which is durable when it was answered, and relayed to the node.
+"""Uploads: contents that are put in parts, relayed to the node; a part is durable when it was answered.
 
 An upload that breaks is resumed: its client asks how many bytes are durable, and sends those behind them.
 """

@@ -121,7 +121,7 @@ class Viewer(ABC):
         """Why the stream ends."""
         self.news = asyncio.Event()
         self.has_more = False
-        """Whether there is more to take than was taken, whatever is new."""
+        """Whether there is more to take than was taken, beside what is new."""
 
     @abstractmethod
     async def take(self) -> bytes:

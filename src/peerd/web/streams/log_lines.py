@@ -111,7 +111,7 @@ class LogViewer(Viewer):
 
 
 class LogTopic(Topic[LogViewer]):
-    """The new lines of a task, of which the latest are kept.
+    """The new lines of a task; the latest are kept.
 
     Args:
         hub: of its viewers. The more topics it has, the longer are the pauses.

@@ -35,14 +35,14 @@ class EventKind(StrEnum):
 
 
 KINDS_READ_IN_PART: Final = frozenset({EventKind.TASK, EventKind.ALERT})
-"""Kinds of which only the latest are read: one that is not read any more may still exist."""
+"""Kinds with only their latest rows read: a row that is not read any more may still exist."""
 
 
 class EventMessage(NamedTuple):
     """The state of a task, a queue, a node or an alert, or that it is gone.
 
-    `key` is the id of a task or an alert, or the name; `data` is JSON without line ends; `queue` is that of a task, or
-    which an alert is about; `status` is a task's.
+    `key` is the id of a task or an alert, or the name; `data` is JSON without line ends; `queue` is a task's, or an
+    alert's; `status` is a task's.
     """
 
     kind: EventKind

@@ -73,7 +73,7 @@ class MediaDamaged(MediaRefused):
 
 
 class PartlyReadable(MediaDamaged):
-    """A damaged source of which a transcode can keep a part, if the task says so."""
+    """A damaged source; a transcode can keep a part of it, if the task says so."""
 
     remedy = (
         "replace it by an intact copy, or enqueue it with salvage=true to keep what is readable, or audio=false if its "

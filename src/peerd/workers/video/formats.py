@@ -1,7 +1,7 @@
 """The containers and codecs that may be decoded; docs/video.md gives the reasons.
 
 A container is refused if its demuxer can open other files: playlists, manifests, concatenation scripts, image
-sequences; ffmpeg recognises them whatever the file is called. A decoder sees the bytes of one packet and can open
+sequences; ffmpeg recognises them in a file of any name. A decoder sees the bytes of one packet and can open
 nothing, so all are accepted that cameras, editors, screen recorders, broadcasters and archives write. Refused are
 those that no film needs: text art, still pictures, cutscenes of games, and decoders that open a device or take
 pointers as bytes.

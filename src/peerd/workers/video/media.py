@@ -95,7 +95,7 @@ class AudioStream(msgspec.Struct, frozen=True):
 
 
 class Media(msgspec.Struct, frozen=True):
-    """One file as its headers describe it. ``duration`` in seconds is the container's claim; ``size`` in bytes.
+    """A file as its headers describe it. ``duration`` in seconds is the container's claim; ``size`` in bytes.
 
     ``videos`` and ``sounds`` are all its streams. ``video`` is the film that was chosen of them, ``audio`` its sound
     (one stream, or two mono ones: left and right), ``left_out`` describes the others.

@@ -30,7 +30,7 @@ _FRAME_TIME = re.compile(rb"pts_time:(-?[\d.]+)")
 
 
 class PosterPlan(msgspec.Struct, frozen=True):
-    """One picture of a video: the second that is asked for, None for a typical one, and where reading begins.
+    """A picture of a video: the second that is asked for, None for a typical one, and where reading begins.
 
     ``frame`` is when the frame begins that is shown at that second.
     """

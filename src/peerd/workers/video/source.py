@@ -110,7 +110,7 @@ def require_film(context: ProgramContext, media: Media, *, audio: bool) -> Video
 
 
 def _check_timeline(context: ProgramContext, media: Media, timeline: Timeline) -> None:
-    """Refuse a source without frames, with a single one, or longer than the limit, whatever its header claims.
+    """Refuse a source without frames, with a single one, or longer than the limit, by its frames and not by its header.
 
     Raises MediaUnreadable, FormatRefused, MediaTooLarge.
     """

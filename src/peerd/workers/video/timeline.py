@@ -25,7 +25,7 @@ _MAX_HEAD = 3000
 
 
 class Span(msgspec.Struct):
-    """One stream: seconds from the file's start, and what of it is shown.
+    """A stream: seconds from the file's start, and what of it is shown.
 
     ``last`` is when the last frame begins, ``gap`` the longest time between two. Of a picture, ``kept`` counts the
     frames that the highest frame rate leaves, and ``kept_after`` is the time from the first to the last of them;

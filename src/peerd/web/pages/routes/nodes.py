@@ -32,7 +32,7 @@ async def show_nodes(page: PageRequest) -> Response:
 
 
 async def show_node(page: PageRequest) -> Response:
-    """One node: its processes, what it runs, and what has ended.
+    """The page of a node: its processes, what it runs, and what has ended.
 
     The state of its slots is asked of the node itself, which may take a while: the page loads it afterwards.
     """

@@ -26,7 +26,7 @@ async def show_queues(page: PageRequest) -> Response:
 
 
 async def show_queue(page: PageRequest) -> Response:
-    """One queue: why it waits, what comes next, its limits and charts."""
+    """The page of a queue: why it waits, what comes next, its limits and charts."""
     name, span, client = page.name, page.choice("span", SPANS), page.client
     queues, wait, limits, following, charts = await asyncio.gather(
         page.read("queues", client.queues.list),
@@ -84,7 +84,7 @@ async def show_schedules(page: PageRequest) -> Response:
 
 
 async def show_schedule(page: PageRequest) -> Response:
-    """One schedule: when it ticks, on which nodes, and its latest runs."""
+    """The page of a schedule: when it ticks, on which nodes, and its latest runs."""
     name, client = page.name, page.client
     state, runs, nodes = await asyncio.gather(
         page.read(("schedule", name), lambda: client.schedules.get(name)),

@@ -32,7 +32,7 @@ KINDS_OF_TASKS: Final = {"copy": "copying", "verify": "verifying", "remove": "re
 
 
 class StorageTask(msgspec.Struct, frozen=True):
-    """A task of storage that runs: what it does, and to how many contents of which disk, if its body says so."""
+    """A task of storage that runs: what it does, to how many contents, and on which disk, if its body says so."""
 
     task: Task
     what: str
@@ -114,7 +114,7 @@ async def show_disks(page: PageRequest) -> Response:
 
 
 async def show_disk(page: PageRequest) -> Response:
-    """One disk."""
+    """The page of a disk."""
     number: int = page.request.path_params["key"]
     overview = await page.read("storage", page.client.files.overview)
     disk = next((one for one in overview.disks if one.id == number), None)
@@ -179,7 +179,7 @@ async def show_files(page: PageRequest) -> Response:
 
 
 async def show_file(page: PageRequest) -> Response:
-    """One file and its copies."""
+    """The page of a file and its copies."""
     path = page.name
     status = await page.read(("file", path), lambda: page.client.files.stat(path))
     return page.render(

@@ -125,7 +125,7 @@ class MediaDirectory:
     def resolve_output(self, name: str | None, source: str, ending: str) -> NamedEntry:
         """Return where an output may be written, and make its folder.
 
-        ``name``: by default that of the source with ``ending``, whose suffix it must have.
+        ``name``: by default the source's with ``ending``; it must have the suffix of ``ending``.
 
         Raises PathRefused, DiskFull, PublishFailed.
         """

@@ -25,7 +25,7 @@ _DECODERS = re.compile(r"\(decoders: ([^)]*)\)")
 
 @dataclass(frozen=True, slots=True)
 class FfmpegTools:
-    """One build of ffmpeg with its ffprobe.
+    """A build of ffmpeg with its ffprobe.
 
     ``filters`` are the names of its filters, ``decoders`` those of its decoders for each codec, without unsafe ones.
     """

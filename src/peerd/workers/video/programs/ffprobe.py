@@ -47,7 +47,7 @@ def _ffprobe(
     limits = program_limits(settings, settings.max_memory if doing == _LOOKING else settings.max_probe_memory)
     command += guarded_input(context, file, formats)
     # ffprobe makes a decoder for each stream, used or not, and ends where that is refused; it gives bytes only to
-    # those of the list, which holds where the file is opened, and to the stream of which frames are asked for.
+    # those of the list, which holds where the file is opened, and to the stream whose frames are asked for.
     every = ",".join(context.tools.all_decoders)
     made = [word for kind in "vasd" for word in (f"-codec_whitelist:{kind}", every)]
     command[-2:-2] = ["-strict", "experimental", *made]
@@ -66,7 +66,7 @@ async def probe(context: ProgramContext, file: FileDescriptor, formats: Sequence
         if status != 0:
             with file.reader() as reader:
                 head = reader.read(12)[4:]
-            if status > 0 and head in _PICTURE_HEADS:  # their demuxer is that of MP4
+            if status > 0 and head in _PICTURE_HEADS:  # their demuxer is MP4's
                 reason = "it is a still picture (HEIC or AVIF)"
                 raise FormatRefused(source=context.source, reason=reason, expected=FORMATS_TEXT)
             raise explain_failure(context, "probing", status, program.errors.kept, probing=True)

@@ -29,7 +29,7 @@ _HARMLESS = re.compile(rb"not on whitelist|exceeds max_streams|Error while decod
 
 
 def program_limits(settings: VideoSettings, memory: int | None = None) -> ResourceLimits:
-    """Return the kernel's limits of each program from the worker's options; ``memory`` lowers that of the options."""
+    """Return the kernel's limits of each program from the worker's options; ``memory`` lowers the limit of memory."""
     return ResourceLimits(
         cpu_seconds=settings.max_cpu,
         memory_bytes=min(memory or settings.max_memory, settings.max_memory),
@@ -107,7 +107,7 @@ class Program:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # The number is surely that of our group only until the leader is reaped.
+        # The number surely names our group only until the leader is reaped.
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
