@@ -261,6 +261,17 @@ def test_enqueuing_is_in_the_log_of_people_and_of_the_api(world: World) -> None:
     assert len(program.audit.page().items) == 6
 
 
+def test_a_body_as_deep_as_json_may_be_is_in_the_log_as_far_as_the_log_has_room(world: World) -> None:
+    client = prepare(world).acting_as(cli_actor())
+    deep: Any = "end"
+    for _ in range(400):
+        deep = {"deeper": [deep]}
+    for body in (deep, deep["deeper"]):
+        job = client.enqueue("video", body=body)
+        assert client.tasks.get(job.id).json == body
+        assert "…" in str(client.audit.page(limit=1).items[0].arguments["body"])
+
+
 def test_an_entry_is_undone_with_its_action(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     client = prepare(world)
     task = client.enqueue("video").id

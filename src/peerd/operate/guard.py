@@ -30,6 +30,8 @@ MOST_CHARACTERS: Final = 4_000
 """Of the JSON text of arguments, and of a state."""
 MOST_ITEMS: Final = 20
 """Of a list in arguments."""
+MOST_LEVELS: Final = 50
+"""Of lists and objects in arguments, one within the other; Python's stack ends at fewer than a body may have."""
 WINDOW: Final = 60.0
 """Seconds."""
 MOST_IN_WINDOW: Final = 10
@@ -219,7 +221,7 @@ def _encode(plain: object) -> str:
         return json.dumps(plain)
 
 
-def _to_plain(value: object) -> Any:  # noqa: PLR0911 - one line for each kind of value
+def _to_plain(value: object, levels: int = MOST_LEVELS) -> Any:  # noqa: PLR0911 - one line for each kind of value
     """A value made of what JSON has, bounded."""
     match value:
         case None | bool() | int() | float():
@@ -230,17 +232,19 @@ def _to_plain(value: object) -> Any:  # noqa: PLR0911 - one line for each kind o
             return f"{len(value)} bytes"
         case datetime():
             return value.isoformat()
+        case Mapping() | list() | tuple() if not levels:
+            return "…"
         case Call():
             return {"queue": value.queue, "name": value.name, "body": _to_plain(value.body)}
         case Mapping():
-            return {str(key): _to_plain(inner) for key, inner in value.items()}
+            return {str(key): _to_plain(inner, levels - 1) for key, inner in value.items()}
         case msgspec.Struct():
             tag = value.__struct_config__.tag
             kind = {} if tag is None else {"type": str(tag)}
-            return kind | {field: _to_plain(getattr(value, field)) for field in value.__struct_fields__}
+            return kind | {field: _to_plain(getattr(value, field), levels) for field in value.__struct_fields__}
         case list() | tuple() | set() | frozenset():
             items = sorted(value) if isinstance(value, set | frozenset) else value
             more = [f"… and {len(items) - MOST_ITEMS} more"] if len(items) > MOST_ITEMS else []
-            return [*map(_to_plain, items[:MOST_ITEMS]), *more]
+            return [*(_to_plain(item, levels - 1) for item in items[:MOST_ITEMS]), *more]
         case _:
             return quoted(value)
