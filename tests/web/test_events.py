@@ -22,6 +22,7 @@ from peerd import Actor, Client
 from peerd.domain.alert import AlertReport
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.outcome import Done
+from peerd.operate.remote.modes import ServerMode
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.testing import eventually
 from peerd.web.streams import response, states
@@ -323,3 +324,19 @@ def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client,
         assert asyncio.run(first()) == "reset"
         events.close()  # type: ignore[attr-defined]
     eventually(lambda: not hub.viewers)
+
+
+def test_streams_take_no_threads_from_the_operations_of_their_client(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerMode, "threads", 1)
+
+    async def watch_and_ask(remote: Client) -> None:
+        events = [remote.aio.events("queue", queues=["none"]) for _ in range(2)]
+        assert [(await anext(one)).type for one in events] == ["reset", "reset"]
+        waiting = [asyncio.ensure_future(anext(one)) for one in events]
+        assert (await asyncio.wait_for(remote.aio.tasks.get(1), 10)).id == 1
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+
+    with Client(url.removesuffix("/api/v1/events")) as remote:
+        asyncio.run(watch_and_ask(remote))

@@ -307,7 +307,7 @@ class AioClient(ClientOperations[AsyncMode]):
         """`Client.events`, for ``async for``."""
         from peerd.operate.remote.events import iterate_async  # noqa: PLC0415 - not in a node's processes
 
-        return iterate_async(_event_reader(self._mode.blocking, types, tasks, queues, statuses), self._mode.run)
+        return iterate_async(_event_reader(self._mode.blocking, types, tasks, queues, statuses))
 
     async def refresh(self, job: Job) -> Job:
         """`Job.refresh`, awaited."""

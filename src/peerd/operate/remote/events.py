@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import ExitStack
 from http import HTTPStatus
 from threading import Lock
@@ -14,6 +14,7 @@ import msgspec
 
 from peerd.operate.remote.errors import ServerUnreachable, UnexpectedAnswer
 from peerd.operate.remote.http import PAUSES, Answer, ServerConnection
+from peerd.runtime.concurrency import start_thread
 
 MAX_EVENT: Final = 1024 * 1024
 """Bytes of an event."""
@@ -193,13 +194,11 @@ def event_query(
     return {name: list(values) for name, values in given.items() if values}
 
 
-async def iterate_async(
-    reader: EventReader, run_in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
-) -> AsyncIterator[ClusterEvent]:
-    """The events of a reader, which waits in a thread."""
+async def iterate_async(reader: EventReader) -> AsyncIterator[ClusterEvent]:
+    """The events of a reader, which waits in a thread of its own: those of a pool are for what ends soon."""
     try:
         while True:
-            if (event := await run_in_thread(reader.read)) is not None:
+            if (event := await start_thread(reader.read, name="events")) is not None:
                 yield event
     finally:
         reader.close()
