@@ -63,7 +63,7 @@ class BlockingMode:
     """
 
     threads = 4
-    """Threads of ``client.aio``; each has a connection."""
+    """Threads of ``client.aio``, and as many for what only reads; each has a connection."""
     is_traced = True
     """Whether an enqueue has a span, where the program makes spans."""
 
@@ -165,11 +165,15 @@ class BlockingMode:
 
 
 class AsyncMode:
-    """Executes in a few threads what a blocking mode does, so that the event loop is not blocked."""
+    """Executes in a few threads what a blocking mode does, so that the event loop is not blocked.
+
+    What only reads has threads of its own, since writes may wait for locks of other sessions.
+    """
 
     def __init__(self, blocking: BlockingMode) -> None:
         self.blocking = blocking
         self._threads = ThreadPool(blocking.threads, "peerd-client")
+        self._readers = ThreadPool(blocking.threads, "peerd-client-reads")
 
     def acting_as(self, actor: Actor) -> AsyncMode:
         """The mode of another actor, on the same threads."""
@@ -187,7 +191,9 @@ class AsyncMode:
         """Execute a call that was prepared; no thread waits in the pauses of a sequence."""
         if isinstance(prepared, QuerySequence):
             return await self._execute_all(prepared)
-        return await self._threads.call(partial(self.blocking.perform, prepared))
+        is_read = isinstance(prepared, Query) and prepared.method == "read"
+        threads = self._readers if is_read else self._threads
+        return await threads.call(partial(self.blocking.perform, prepared))
 
     async def _execute_all(self, sequence: QuerySequence[T]) -> T:
         with closing(sequence.steps):
@@ -207,6 +213,7 @@ class AsyncMode:
     def close(self) -> None:
         """Let the threads end after what they run now."""
         self._threads.close()
+        self._readers.close()
 
 
 Mode = TypeVar("Mode", bound=BlockingMode | AsyncMode)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
+import sqlalchemy as sa
 
 from peerd.domain.errors import InvalidTask, TaskNotFound
 from peerd.domain.lifecycle import Status
@@ -11,6 +12,7 @@ from peerd.domain.outcome import Canceled, Done, Failed
 from peerd.domain.task import Call
 from peerd.operate.client import Client
 from peerd.operate.job import JobCanceled, JobExpired, JobFailed, JobTimeout
+from peerd.store.schema.tables import tasks
 from tests.unit.operate.claiming_process import ClaimingProcess
 
 pytestmark = pytest.mark.one_database
@@ -72,6 +74,24 @@ async def test_everything_is_awaitable_too(client: Client) -> None:
         await client.aio.enqueue("no spaces")
     with pytest.raises(TaskNotFound):
         await client.aio.tasks.get(4711)
+
+
+async def test_what_reads_does_not_wait_for_writes_that_wait_for_a_lock(client: Client) -> None:
+    job = await client.aio.enqueue("video")
+    is_locked, is_over = Event(), Event()
+
+    def hold(connection: sa.Connection) -> None:
+        connection.execute(sa.update(tasks).values(priority=1))
+        is_locked.set()
+        is_over.wait(10)
+
+    holder = asyncio.ensure_future(asyncio.to_thread(client.database.run, hold))
+    await asyncio.to_thread(is_locked.wait, 10)
+    waiting = [asyncio.ensure_future(client.aio.tasks.change(job.id, priority=one)) for one in range(10)]
+    task = await asyncio.wait_for(client.aio.tasks.get(job.id), 5)
+    assert (task.priority, [one.done() for one in waiting]) == (10, [False] * 10)
+    is_over.set()
+    await asyncio.gather(holder, *waiting)
 
 
 async def test_the_event_loop_continues_while_a_result_is_awaited(client: Client, holder: ClaimingProcess) -> None:
