@@ -27,11 +27,17 @@ def visibility_of(actor: Actor) -> Actor:
 
 
 class _Entry:
-    __slots__ = ("future", "loaded_at")
+    __slots__ = ("fresh_for", "future", "loaded_at")
 
-    def __init__(self, future: asyncio.Future[Any]) -> None:
+    def __init__(self, future: asyncio.Future[Any], fresh_for: float) -> None:
         self.future = future
+        self.fresh_for = fresh_for
         self.loaded_at: float | None = None
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is read again for the next viewer."""
+        return self.loaded_at is not None and time.monotonic() - self.loaded_at > self.fresh_for
 
 
 class ReadCache:
@@ -55,13 +61,13 @@ class ReadCache:
             fresh_for: seconds, where they are not those of the cache.
         """
         entry = self._entries.get(key)
-        is_first = entry is None or self._is_old(entry, self._fresh_for if fresh_for is None else fresh_for)
+        is_first = entry is None or entry.is_old
         if entry is None or is_first:
-            entry = _Entry(asyncio.ensure_future(load()))
+            entry = _Entry(asyncio.ensure_future(load()), self._fresh_for if fresh_for is None else fresh_for)
             entry.future.add_done_callback(partial(self._loaded, key, entry))
             self._entries[key] = entry
             self._entries.move_to_end(key)
-            while len(self._entries) > self._most:
+            while len(self._entries) > self._most or next(iter(self._entries.values())).is_old:  # a body may be large
                 self._entries.popitem(last=False)
         try:
             answer: T = await asyncio.shield(entry.future)  # one viewer that leaves does not take it from the others
@@ -74,10 +80,6 @@ class ReadCache:
     def forget(self) -> None:
         """Read everything anew: an action has changed something, and its viewer shall see it."""
         self._entries.clear()
-
-    @staticmethod
-    def _is_old(entry: _Entry, fresh_for: float) -> bool:
-        return entry.loaded_at is not None and time.monotonic() - entry.loaded_at > fresh_for
 
     def _loaded(self, key: Hashable, entry: _Entry, done: asyncio.Future[Any]) -> None:
         entry.loaded_at = time.monotonic()
