@@ -326,6 +326,27 @@ def test_a_client_iterates_over_events_and_comes_again(url: str, client: Client,
     eventually(lambda: not hub.viewers)
 
 
+def test_a_client_comes_again_until_the_database_of_the_server_is_there(
+    url: str, hub: StreamHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter([DatabaseUnavailable("it is gone"), DatabaseUnavailable("it is gone")])
+    join = hub.join
+
+    async def join_later(*given: Any) -> None:
+        for error in tries:
+            raise error
+        await join(*given)
+
+    with Client(url.removesuffix("/api/v1/events")) as remote:
+        events = iter(remote.events("node"))
+        assert next(events).type == "reset"
+        monkeypatch.setattr(hub, "join", join_later)
+        [viewer] = hub.viewers
+        viewer.close("refused")
+        assert next(event for event in events if event.type == "reset").data == {"type": "node"}
+        events.close()  # type: ignore[attr-defined]
+
+
 def test_streams_take_no_threads_from_the_operations_of_their_client(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ServerMode, "threads", 1)
 

@@ -250,7 +250,7 @@ class Client(ClientOperations[BlockingMode]):
 
         Raises:
             ServerRequired: the client has no server; `tasks.recent` reads what has happened lately.
-            ServerUnreachable, ServerRefused: at the iteration.
+            DatabaseUnavailable, ServerRefused: at the iteration.
         """
         return iter(_event_reader(self._mode, types, tasks, queues, statuses))
 

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from peerd.domain.errors import DatabaseUnavailable
 from peerd.operate.remote.errors import ServerUnreachable, UnexpectedAnswer
 from peerd.operate.remote.http import PAUSES, Answer, ServerConnection
 from peerd.runtime.concurrency import start_thread
@@ -105,7 +106,7 @@ class EventReader:
         """Wait for an event; None if the server has only shown that it lives, or the stream was opened again.
 
         Raises:
-            ServerUnreachable: it was lost and cannot be opened again.
+            DatabaseUnavailable: it was lost and cannot be opened again; of the server itself, ServerUnreachable.
             ServerRefused, UnexpectedAnswer: the server has no such stream.
         """
         with self._lock:
@@ -113,7 +114,7 @@ class EventReader:
                 return None
             try:
                 return self._read()
-            except ServerUnreachable:
+            except DatabaseUnavailable:
                 self._leave()
                 self._failures += 1
                 if self._failures > len(PAUSES):
