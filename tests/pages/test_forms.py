@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +16,8 @@ from peerd.store.schema.tables import processes
 from peerd.store.schema.types import seconds_from_now
 from tests.pages.addresses import routes_of
 from tests.pages.conftest import Visit
+from tests.support.served_api import everyone
+from tests.web.access_world import serving
 
 
 def token_of(http: httpx.Client, address: str) -> str:
@@ -54,6 +57,25 @@ def test_what_is_refused_is_shown_with_what_was_typed(visitor: httpx.Client, cli
         assert (status == 422) == ("cut takes film; given are: &#39;flim&#39;" in answer.text), path
     assert visitor.post("/tasks/1/cancel", json={"reason": "x"}).status_code == 415
     assert visitor.post("/tasks/1/cancel", data={"reason": "x" * 3_000_000}).status_code == 413
+
+
+def test_no_task_gets_what_stands_for_a_masked_value(client: Client) -> None:
+    with (
+        Client(client.database, mask=["password"]) as masking,
+        serving(masking, authenticate=everyone) as address,
+        httpx.Client(base_url=address) as http,
+    ):
+        first = client.enqueue("none", body={"password": "hunter2"}).id
+        masked = {"queue": "none", "body": '{"password": "***", "a": 1}'}
+        answers = [http.post(f"/tasks/{first}/{verb}", data=masked) for verb in ("change", "again")]
+        bodies: tuple[dict[str, Any], ...] = {"text": "password=hunter2"}, {"bytes": b"password=hunter2"}
+        others = [client.enqueue("none", **body).id for body in bodies]
+        masked["body"] = "password=***"
+        answers += [http.post(f"/tasks/{task}/again", data=masked) for task in others]
+        assert [(one.status_code, "stands for a value" in one.text) for one in answers] == [(422, True)] * 4
+        typed = http.post(f"/tasks/{first}/again", data={"queue": "none", "body": '{"password": "other"}'})
+        assert (typed.status_code, client.tasks.list(limit=1)[0].json) == (303, {"password": "other"})
+        assert client.tasks.get(first).json == {"password": "hunter2"}
 
 
 def test_a_form_without_its_token_or_of_another_site_changes_nothing(visit_as: Visit, client: Client) -> None:

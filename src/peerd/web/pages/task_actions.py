@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from peerd.domain.errors import InvalidTask
 from peerd.domain.lifecycle import TaskEvent, sources
+from peerd.domain.quoting import MASKED
 from peerd.domain.task import BODY_LIMIT, DEFAULT_PRIORITY, NAME_LIMIT, Task
 from peerd.web.pages.actions import ActionCall, ActionDone, FormField, PageAction, json_value, whole_number
 from peerd.web.pages.addresses import Subject, UrlQuery
@@ -57,6 +58,7 @@ async def _change(call: ActionCall) -> ActionDone:
     if priority is not None and whole_number("priority", priority) != task.priority:
         changed["priority"] = whole_number("priority", priority)
     if "body" in call.values and call.values["body"].replace("\r\n", "\n") != body_text(task):
+        _require_values(call, call.values["body"])
         changed["body"] = json_value("body", call.values["body"])
     if not changed:
         return ActionDone(f"Task {call.key} is as it was: nothing was changed.")
@@ -76,6 +78,7 @@ async def _enqueue_again(call: ActionCall) -> ActionDone:
     queue = call.text("queue") or task.queue
     kept = {name: getattr(task, name) for name in ("timeout", "max_attempts", "limit_key")}
     options: dict[str, Any] = {name: value for name, value in kept.items() if value is not None}
+    _require_values(call, (task.body_bytes or call.values.get("body", "").encode()).decode(errors="replace"))
     if task.body_bytes is not None:
         options["bytes"] = task.body_bytes
     elif task.json is None and task.body is not None:
@@ -98,6 +101,13 @@ async def _enqueue_in(call: ActionCall, queue: str, options: dict[str, Any]) -> 
     options |= {name: value for name, value in typed.items() if value is not None}
     job = await call.client.enqueue(queue, name=call.text("name") or "", **options)
     return ActionDone(f"Task {job.id} was enqueued.", Subject.TASK.page(job.id))
+
+
+def _require_values(call: ActionCall, text: str) -> None:
+    """Check that no value of a body is what stands for a masked one, which no task shall get; raises `InvalidTask`."""
+    masker = call.client.mode.blocking.masker
+    if MASKED in text and MASKED in masker.json_text(text.replace(MASKED, "?")):
+        raise InvalidTask("body", f"{MASKED} stands for a value that is masked, which is not known here")
 
 
 async def _fitting_body(call: ActionCall, queue: str, text: str) -> Any:
