@@ -21,6 +21,9 @@ from peerd.domain.access import FileAccessKey
 from peerd.domain.bulk import BulkCancel, BulkMove, BulkRetry, BulkSnooze
 from peerd.domain.errors import NodeUnreachable
 from peerd.domain.limit import Rate
+from peerd.operate.client import AioClient
+from peerd.operate.nodes import ReloadResult
+from peerd.operate.remote.modes import ServerMode
 from peerd.operate.wire.operations import wire_operations
 from tests.remote.conftest import ACCESS_KEY, PASSWORD, UPLOAD, Copies, ServedApp, answering_node
 
@@ -347,3 +350,20 @@ def test_a_node_has_the_time_of_the_operation_and_not_only_that_of_an_answer(
 
         with ThreadPoolExecutor(len(calls)) as threads:
             list(threads.map(is_answered_late, calls))
+
+
+def test_what_waits_for_a_node_takes_no_thread_from_other_operations(
+    served_app: ServedApp, database_client: Client, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served_app.show(database_client)
+    monkeypatch.setattr(ServerMode, "threads", 1)
+
+    async def wait_and_ask(client: AioClient) -> None:
+        waiting = [asyncio.ensure_future(one("video-1")) for one in (client.nodes.reload, client.nodes.state)]
+        await asyncio.sleep(0)
+        assert (await asyncio.wait_for(client.tasks.get(1), 10)).id == 1
+        with answering_node(database_client):
+            assert (await asyncio.gather(*waiting))[0] == ReloadResult(kinds={"video": "done"})
+
+    with Client(served_app.address, token=token) as remote:
+        asyncio.run(wait_and_ask(remote.aio))

@@ -30,6 +30,7 @@ from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
+from peerd.runtime.concurrency import start_thread
 from peerd.store.node_requests import NodeRequest
 
 if TYPE_CHECKING:
@@ -177,6 +178,12 @@ class ServerMode(BlockingMode):
 
 class AsyncServerMode(AsyncMode):
     """Executes operations by requests on a few threads: in any event loop, with the connections of the client."""
+
+    async def execute(self, prepared: ServerRequest) -> Any:
+        """Execute a call that was prepared; one that waits for a node has a thread of its own, perhaps for long."""
+        if prepared.waits or prepared.finish is not None:
+            return await start_thread(self.blocking.perform, prepared, name="waits for a node")
+        return await super().execute(prepared)
 
     async def run(self, function: Callable[[], T]) -> T:
         """Call a function in a thread."""
