@@ -134,7 +134,8 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         reads = bearer(program.tokens.create("reads", [READ]).secret)
         refused = http.put("/files/films/f", content=b"x" * 15_000_000, headers=reads)
         assert (refused.status_code, refused.json()["code"]) == (403, "NotPermitted")
-        sent = {"content-type": "text/html", "x-peerd-blake3": blake3(content).hexdigest(), "x-peerd-meta-take": "3"}
+        digest = blake3(content).hexdigest().upper()
+        sent = {"content-type": "text/html", "x-peerd-blake3": digest, "x-peerd-meta-take": "3"}
         put = http.put("/files/films/a/b.html", content=content, headers=sent)
         assert (put.status_code, put.json()["size"], put.json()["metadata"]) == (201, 5_000_000, {"take": "3"})
         assert put.json()["id"].isdigit(), "a text, since JavaScript cannot hold it as a number"

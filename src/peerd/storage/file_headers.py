@@ -41,6 +41,10 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
     size: int | None = None
     blake3: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.blake3 is not None:  # it is compared with that of a version
+            msgspec.structs.force_setattr(self, "blake3", self.blake3.lower())
+
     def check(self) -> None:
         """Refuse what no header can have. Raises InvalidFile."""
         name = self.class_name
