@@ -102,7 +102,15 @@ def test_a_lost_answer_changes_nothing(
     with breaking_nodes(cluster, broken=1, answers=repeat(0), method=b"POST") as servers:
         assert put(client, film, "films/g").version == 1
     assert sum(server.ended for server in servers) == 1, "that to the completion"
-    assert got(client) == got(client, "films/g") == film.read_bytes()
+    with breaking_nodes(cluster, broken=0, answers=repeat(0), method=b"POST") as servers:
+
+        def break_completion(done: int, _: int | None) -> None:
+            for server in servers:
+                server.break_next(done == film.stat().st_size)
+
+        assert put(client, io.BytesIO(film.read_bytes()), "films/h", progress=break_completion).version == 1
+    assert sum(server.ended for server in servers) == 1, "that to the completion of a stream"
+    assert got(client) == got(client, "films/g") == got(client, "films/h") == film.read_bytes()
     assert unfinished(cluster) == []
 
 

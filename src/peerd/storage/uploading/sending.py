@@ -128,6 +128,9 @@ def put_stream(
     try:
         stored = Sending(upstream, target, source, upload.id, can_begin_anew=False).run()
     except (UploadSourceChanged, ContentDiffers, UploadGone) as error:
+        completed = upstream.completed(target, upload.id)
+        if completed is not None and completed.blake3 == source.digest():
+            return completed  # the answer to its completion was lost
         upstream.abort(target, upload.id)
         raise UploadBroken(target.path, str(error) or "the node has lost a part of it", 1) from error
     except BaseException:
