@@ -90,7 +90,8 @@ async def get_object(exchange: S3Exchange) -> None:
         await exchange.response.end()
         return
     try:
-        await send_pieces(reading.pieces(*answer.content), answer.status, headers, exchange.response)
+        pieces = reading.pieces(*answer.content)
+        await send_pieces(pieces, answer.status, headers, exchange.incoming, exchange.response)
     finally:
         reading.close()
 

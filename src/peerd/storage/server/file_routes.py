@@ -61,7 +61,7 @@ async def get(node: StorageNode, bucket: str, key: str, request: Request, respon
     if body is not None:
         reading, first, pieces = body
         try:
-            await send_pieces(pieces, answer.status, answer.headers, response, first)
+            await send_pieces(pieces, answer.status, answer.headers, request, response, first)
         finally:
             reading.close()
     elif answer.part is not None:  # of a HEAD: the length of the body of a GET

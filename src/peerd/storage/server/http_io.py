@@ -28,7 +28,7 @@ not hold them, but the system should have them in its memory still when they are
 
 
 class ClientGone(Exception):
-    """The client has closed the connection before its request was complete."""
+    """The client has closed the connection before its request was complete, or its response."""
 
 
 class BodyTooLarge(ValueError):
@@ -112,6 +112,11 @@ class Request:
             if writing is not None:
                 await writing
 
+    async def until_gone(self) -> None:
+        """Return when the client has closed the connection; what it still sends of the body is dropped."""
+        while (await self._receive())["type"] == "http.request":
+            pass
+
     async def body(self, limit: int) -> bytes:
         """The whole body. Raises BodyTooLarge, ClientGone."""
         whole = bytearray()
@@ -171,6 +176,7 @@ async def send_pieces(
     pieces: Iterator[Piece],
     status: int,
     headers: Mapping[str, str | int],
+    request: Request,
     response: Response,
     first: Sequence[Piece] | None = None,
     run: Run = to_thread,
@@ -181,25 +187,35 @@ async def send_pieces(
         pieces: of the body.
         status: of the response.
         headers: of the response, with the length of the body.
+        request: that is answered.
         response: is begun, and ended.
         first: pieces before the others, which are verified already.
         run: calls a function in a thread.
+
+    Raises:
+        ClientGone: nothing more is verified for the client.
     """
     some = first if first is not None else await run(next_pieces, pieces, 1)
     await response.begin(status, headers)
     left = int(headers["content-length"])
-    while some:
-        count = sum(map(size_of, some))
-        left -= count
-        following = asyncio.ensure_future(run(next_pieces, pieces, min(MOST_AHEAD, 2 * count))) if left else None
-        try:
-            for piece in some:
-                if isinstance(piece, LocalRange):
-                    await response.file(FileIO(piece.fd, closefd=False), piece.offset, piece.count)
-                else:
-                    await response.bytes(piece, is_last=not left and piece is some[-1])
-        finally:
-            some = [] if following is None else await following
+    gone = asyncio.create_task(request.until_gone())
+    try:
+        while some:
+            if gone.done():
+                raise ClientGone
+            count = sum(map(size_of, some))
+            left -= count
+            following = asyncio.ensure_future(run(next_pieces, pieces, min(MOST_AHEAD, 2 * count))) if left else None
+            try:
+                for piece in some:
+                    if isinstance(piece, LocalRange):
+                        await response.file(FileIO(piece.fd, closefd=False), piece.offset, piece.count)
+                    else:
+                        await response.bytes(piece, is_last=not left and piece is some[-1])
+            finally:
+                some = [] if following is None else await following
+    finally:
+        gone.cancel()
     if not response.has_ended:
         await response.end()
 

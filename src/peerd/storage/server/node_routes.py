@@ -42,7 +42,7 @@ async def send_content(node: StorageNode, text: str, request: Request, response:
             await response.json({"error": "the range is behind the end"}, answer.status, answer.headers)
             return
         headers = {"content-type": "application/octet-stream", **answer.headers}
-        await send_pieces(opened.pieces(*answer.part), answer.status, headers, response, run=run)
+        await send_pieces(opened.pieces(*answer.part), answer.status, headers, request, response, run=run)
 
 
 async def send_many(node: StorageNode, body: bytes, response: Response) -> None:
