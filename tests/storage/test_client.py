@@ -114,6 +114,7 @@ def test_what_cannot_be_stored_has_its_own_error(client: Client, cluster: Storag
         ("films", {}, InvalidFile, "write BUCKET/KEY"),
         ("films/f", {"content_type": "video\r\nx-peerd-class: safe"}, InvalidFile, "content_type"),
         ("films/f", {"metadata": {"a b": ""}}, InvalidFile, "metadata"),
+        ("films/f", {"metadata": dict.fromkeys(map("n{}".format, range(65)), "")}, InvalidFile, "more than 64 names"),
     ]
     for path, options, error, problem in table:
         with pytest.raises(error, match=problem):
@@ -123,7 +124,8 @@ def test_what_cannot_be_stored_has_its_own_error(client: Client, cluster: Storag
     client.buckets.change("films", quota=10_000_000)
     with pytest.raises(QuotaExceeded):
         client.files.put(film, "films/g")
-    assert client.files.put(film, "films/f").version == 2
+    assert client.files.put(film, "films/f", metadata=dict.fromkeys(map("n{}".format, range(64)), "")).version == 2
+    assert got(client) == film.read_bytes()
     cluster.catalogue.change(disks, disks.c.id > 0, free=GIGABYTE // 1_000, reserve=0)
     with pytest.raises(NoNodeTakes):
         client.files.put(film, "films/f")

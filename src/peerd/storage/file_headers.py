@@ -17,6 +17,8 @@ from peerd.domain.units import parse_duration
 METADATA: Final = "x-peerd-meta-"
 METADATA_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}", re.ASCII)
 MAX_METADATA: Final = 8 * 1024
+MAX_METADATA_NAMES: Final = 64
+"""Each is a header of a response, and the standard library's client, as those of S3, reads a hundred of these."""
 MAX_CONTENT_TYPE: Final = 255
 
 
@@ -55,6 +57,8 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidFile(
                 "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
             )
+        if len(self.metadata) > MAX_METADATA_NAMES:
+            raise InvalidFile("metadata", f"it has more than {MAX_METADATA_NAMES} names")
         for name in self.metadata:
             if not METADATA_NAME.fullmatch(name):
                 raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")

@@ -67,6 +67,7 @@ def test_a_fault_of_a_request_has_its_code() -> None:
         ("GET", b"/films/a", b"uploadId=../x", [], "NoSuchUpload"),
         ("GET", b"/films/a", b"response-content-type=a%0d%0aSet-Cookie:%20x", [], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"x-amz-meta-a", b"x" * 2048)], "MetadataTooLarge"),
+        ("PUT", b"/films/a", b"", [(b"x-amz-meta-%d" % number, b"") for number in range(100)], "MetadataTooLarge"),
         ("PUT", b"/films/a", b"", [(b"content-type", b"x\x7f")], "InvalidArgument"),
         ("PUT", b"/films/a", b"", [(b"x-amz-acl", b"public-read")], "AccessControlListNotSupported"),
         ("PUT", b"/films/a", b"", [(b"x-amz-grant-read", b"x")], "AccessControlListNotSupported"),

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from peerd.domain.quoting import quoted
+from peerd.storage.file_headers import MAX_METADATA_NAMES
 from peerd.storage.s3.checksums import (
     CHECKSUM_ALGORITHM,
     CHECKSUM_PREFIX,
@@ -364,6 +365,8 @@ def _metadata(request: S3HttpRequest) -> dict[str, str]:
             metadata[name] = f"{metadata[name]},{text}" if name in metadata else text
     if (size := sum(len(name) + len(value) for name, value in metadata.items())) > MAX_METADATA:
         raise S3Error(S3Code.MetadataTooLarge, Size=str(size), MaxSizeAllowed=str(MAX_METADATA))
+    if len(metadata) > MAX_METADATA_NAMES:
+        raise S3Error(S3Code.MetadataTooLarge, f"there are more than {MAX_METADATA_NAMES} headers x-amz-meta-*")
     return metadata
 
 
