@@ -20,6 +20,8 @@ MAX_METADATA: Final = 8 * 1024
 MAX_METADATA_NAMES: Final = 64
 """Each is a header of a response, and the standard library's client, as those of S3, reads a hundred of these."""
 MAX_CONTENT_TYPE: Final = 255
+MAX_EXPIRES_IN: Final = 100 * 366 * 86_400.0
+"""Seconds; a time that no database has would become none, so that the file would never expire."""
 
 
 class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,8 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidFile(
                 "content_type", f"{quoted(kind)} is not printable ASCII of at most {MAX_CONTENT_TYPE} characters"
             )
+        if self.expires_in is not None and self.expires_in > MAX_EXPIRES_IN:
+            raise InvalidFile("expires_in", "a file expires within a hundred years, or never")
         if len(self.metadata) > MAX_METADATA_NAMES:
             raise InvalidFile("metadata", f"it has more than {MAX_METADATA_NAMES} names")
         for name in self.metadata:
