@@ -81,6 +81,8 @@ def test_a_file_that_is_put_has_two_equal_copies_and_is_read_from_every_node(clu
     part = ask_node(cluster.nodes["b"], "GET", "/files/films/one%20%C3%A4.mov", range="bytes=4194300-4194309")
     assert (part.status_code, part.content) == (206, content[4194300:4194310])
     assert ask_node(a, "PUT", "/files/films/one%20%C3%A4.mov", b"x", if_none_match="*").status_code == 412
+    for conditions in ({"if_match": "*"}, {"if_match": f"{tag}, {tag}"}, {"if_none_match": tag}):
+        assert ask_node(a, "PUT", "/files/films/one%20%C3%A4.mov", b"x", **conditions).status_code == 400
     assert ask_node(a, "PUT", "/files/films/one%20%C3%A4.mov", b"x", if_match=tag).json()["version"] == 2
 
 

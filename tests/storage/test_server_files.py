@@ -160,7 +160,7 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         assert (wrong.status_code, wrong.json()["code"]) == (422, "ContentDiffers")
         again = http.put("/files/films/chunked", content=b"x", headers={"if-none-match": "*"})
         assert (again.status_code, again.json()["code"]) == (409, "FileConditionFailed")
-        for name, value in (("if-match", '"a"'), ("x-peerd-expires-in", "100000000d")):
+        for name, value in (("if-match", '"a"'), ("if-none-match", '"*"'), ("x-peerd-expires-in", "100000000d")):
             assert http.put("/files/films/x", content=b"", headers={name: value}).status_code == 422
         assert http.put("/files/films/%ff", content=b"").json()["detail"] == "key: it is not UTF-8"
         for key in ("li\nne", "line\n"):

@@ -166,5 +166,9 @@ def received_of(bucket: str, key: str, request: Request) -> Received:
 
 def _condition(request: Request) -> Condition:
     wanted = Conditions.of(request.headers.get)
-    [tag, *_] = wanted.if_match or (ANY,)
-    return Condition(is_absent=wanted.if_none_match == (ANY,), tag=None if tag == ANY else tag)
+    if wanted.if_none_match not in (None, (ANY,)):
+        raise BadRequest("if-none-match: a change knows * alone")
+    if wanted.if_match is not None and (len(wanted.if_match) != 1 or ANY in wanted.if_match):
+        raise BadRequest("if-match: a change knows one entity tag alone")
+    [tag] = wanted.if_match or (None,)
+    return Condition(is_absent=wanted.if_none_match is not None, tag=tag)

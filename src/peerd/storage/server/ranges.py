@@ -84,7 +84,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
             prefix: what the names of the headers begin with.
         """
         return cls(
-            if_match=tags_of(header(f"{prefix}if-match")),
+            if_match=tags_of(header(f"{prefix}if-match"), are_weak_equal=False),
             if_none_match=tags_of(header(f"{prefix}if-none-match")),
             if_modified_since=_date(header(f"{prefix}if-modified-since")),
             if_unmodified_since=_date(header(f"{prefix}if-unmodified-since")),
@@ -192,15 +192,17 @@ def range_still_holds(headers: Mapping[str, str], tags: set[str], modified: date
     return _date(condition) == modified.replace(microsecond=0)
 
 
-def tags_of(text: str | None) -> tuple[str, ...] | None:
-    """The entity tags in a header; ``*`` for any.
+def tags_of(text: str | None, *, are_weak_equal: bool = True) -> tuple[str, ...] | None:
+    """The entity tags in a header that are compared with strong ones; ``*`` for any.
 
-    >>> tags_of('"a", W/"b"'), tags_of("*"), tags_of(None)
-    (('a', 'b'), ('*',), None)
+    >>> tags_of('"a", W/"b"'), tags_of('"a", W/"b"', are_weak_equal=False), tags_of("*"), tags_of('"*"'), tags_of(None)
+    (('a', 'b'), ('a',), ('*',), ('"*"',), None)
     """
     if text is None:
         return None
-    return tuple(piece.strip().removeprefix("W/").strip('"') for piece in text.split(","))
+    pieces = [piece.strip() for piece in text.split(",")]
+    tags = [piece.removeprefix("W/") for piece in pieces if are_weak_equal or not piece.startswith("W/")]
+    return tuple(tag if tag == f'"{ANY}"' else tag.strip('"') for tag in tags)
 
 
 def _date(text: str | None) -> datetime | None:
