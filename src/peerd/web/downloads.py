@@ -35,7 +35,7 @@ async def content_response(request: Request, reader: BufferedReader, more: Mappi
     is_handed_over = False
     try:
         file: StoredFile = cast("Any", reader.raw).file
-        answer = answer_to_get(request.headers, file)
+        answer = answer_to_get(request.method, request.headers, file)
         headers = {**headers_of(file), **more, **answer.headers}
         match answer.status:
             case HTTPStatus.NOT_MODIFIED:

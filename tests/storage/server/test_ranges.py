@@ -77,7 +77,9 @@ def test_conditions_are_those_of_rfc_9110() -> None:
         ({"if-match": '"x"', "if-none-match": '"a-tag"'}, 412),
     ]
     for headers, status in table:
-        assert answer_to_get(headers, file).status == (status or 200), headers
+        assert answer_to_get("GET", headers, file).status == (status or 200), headers
+    assert answer_to_get("GET", {"range": "bytes=0-1"}, file).status == 206
+    assert answer_to_get("HEAD", {"range": "bytes=0-1"}, file).headers == {"content-length": "10"}
 
 
 def test_a_rest_is_sent_only_of_the_content_whose_beginning_the_client_has() -> None:

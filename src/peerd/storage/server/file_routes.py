@@ -81,7 +81,7 @@ def _answer_to_get(
         begins, and those after them.
     """
     file, found = node.database.read(find_to_serve, bucket, key, is_head=request.method == "HEAD")
-    answer = answer_to_get(request.headers, file)
+    answer = answer_to_get(request.method, request.headers, file)
     if answer.status is not HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         more = {**headers_of(file), "x-content-type-options": "nosniff", **answer.headers}
         answer = answer._replace(headers=more)

@@ -127,10 +127,11 @@ class ContentAnswer(NamedTuple):
     part: ContentRange | None = None
 
 
-def answer_to_get(headers: Mapping[str, str], file: StoredFile) -> ContentAnswer:
-    """How a GET of a version is answered: by its conditions first, then by its range.
+def answer_to_get(method: str, headers: Mapping[str, str], file: StoredFile) -> ContentAnswer:
+    """How a GET or HEAD of a version is answered: by its conditions first, then, of a GET, by its range.
 
     Args:
+        method: of the request.
         headers: of the request, with names in lower case.
         file: the version.
     """
@@ -138,8 +139,8 @@ def answer_to_get(headers: Mapping[str, str], file: StoredFile) -> ContentAnswer
     failed = Conditions.of(headers.get).failed(tags, file.created_at)
     if failed is not None:
         return ContentAnswer(HTTPStatus.NOT_MODIFIED if failed in UNCHANGED else HTTPStatus.PRECONDITION_FAILED, {})
-    wanted = headers.get("range") if range_still_holds(headers, tags, file.created_at) else None
-    return answer_with_range(wanted, file.size)
+    has_range = method == "GET" and range_still_holds(headers, tags, file.created_at)
+    return answer_with_range(headers.get("range") if has_range else None, file.size)
 
 
 def answer_with_range(text: str | None, size: int) -> ContentAnswer:
