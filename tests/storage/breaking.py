@@ -47,8 +47,8 @@ class Relay:
         method: bytes = b"",
         damages: bool = False,
     ) -> None:
-        host, _, port = url.removeprefix("http://").partition(":")
-        self._target, self._after, self._answers = (host, int(port)), after, iter(answers)
+        self.lead_to(url)
+        self._after, self._answers = after, iter(answers)
         self._broken, self._method, self._damages = broken, method, damages
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
@@ -57,6 +57,11 @@ class Relay:
         self._accepted: list[socket.socket] = []
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()
+
+    def lead_to(self, url: str) -> None:
+        """Relay the next connections to this server."""
+        host, _, port = url.removeprefix("http://").partition(":")
+        self._target = (host, int(port))
 
     def _accept(self) -> None:
         while True:

@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -129,6 +130,25 @@ def test_a_server_that_stays_away_ends_the_put_and_the_next_one_goes_on(
         seen: list[int] = []
         put(remote, film, progress=lambda done, size: seen.append(done))
     assert seen[0] >= 4 * MIB
+    assert got(program) == film.read_bytes()
+
+
+def test_a_put_goes_on_when_the_process_that_relays_a_part_ends(secret: str, film: Path, program: Client) -> None:
+    is_within, has_ended = threading.Event(), threading.Event()
+
+    def progress(done: int, _: int | None) -> None:
+        if done > 3 * MIB and not has_ended.is_set():
+            is_within.set()
+            assert has_ended.wait(30)
+
+    with serving(program) as successor, ThreadPoolExecutor(1) as threads, ExitStack() as opened:
+        with serving(program) as ending:
+            relay, remote = opened.enter_context(breaking_server(ending, secret, broken=0))
+            putting = threads.submit(put, remote, film, progress=progress)
+            assert is_within.wait(30)
+            relay.lead_to(successor)
+        has_ended.set()
+        assert putting.result().blake3 == blake3(film.read_bytes()).hexdigest()
     assert got(program) == film.read_bytes()
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 ZERO_COPY: Final = "http.response.zerocopysend"
 """The ASGI extension for ranges of files as bodies of responses, sent by the kernel."""
 BUSY_TEXT: Final = b"too many requests at once; try again\n"
+ENDING_TEXT: Final = b"the process ends; try again\n"
 TOO_LARGE: Final = "the request's line and headers are too large"
 TRAILERS_TOO_LARGE: Final = "the request's trailers are too large"
 HEAD_TOO_SLOW: Final = "the request did not arrive in time"
@@ -303,7 +304,11 @@ class HttpProtocol(HttpToolsProtocol):
     # ---------------------------------------------------------------- the response
 
     async def _run_app(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-        """Call the app, or respond 503 if too many requests run; emit failures and the access log."""
+        """Call the app; emit failures and the access log.
+
+        The response is 503 if too many requests run, or if the grace ends before the app has begun one: the next
+        process may answer, and clients know that they can try again.
+        """
         limit = self._settings.concurrency
         is_busy = limit is not None and self._connections.in_flight > limit
         application = _respond_busy if is_busy else self._application
@@ -329,6 +334,9 @@ class HttpProtocol(HttpToolsProtocol):
             await application(scope, receive, cast("ASGISendCallable", tracked_send))
         except BaseException as error:
             self._connections.emit_failure(scope, error)
+            if self._connections.grace_is_over and not cycle.response_started:
+                await _respond_unavailable(ENDING_TEXT, cast("ASGISendCallable", tracked_send))
+                return
             raise  # uvicorn responds 500, or closes the connection if the response has begun
         finally:
             seconds = time.monotonic() - began
@@ -360,6 +368,10 @@ def _with_connection_close(message: Any) -> Any:
 
 
 async def _respond_busy(_: Scope, __: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+    await _respond_unavailable(BUSY_TEXT, send)
+
+
+async def _respond_unavailable(text: bytes, send: ASGISendCallable) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 503, "headers": headers, "trailers": False})
-    await send({"type": "http.response.body", "body": BUSY_TEXT, "more_body": False})
+    await send({"type": "http.response.body", "body": text, "more_body": False})

@@ -136,7 +136,7 @@ async def test_requests_not_answered_within_the_grace_are_cut_off_and_reported(s
     app.entered.clear()
     await app.entered.wait()
     await served.start_draining(grace=0.1)
-    assert (await client.answer())[0] == 500
+    assert (await client.answer())[0] == 503
     assert await idle.ended() == b""
     cut, failed = served.events
     assert cut == web_requests_aborted(1, connections=2)
