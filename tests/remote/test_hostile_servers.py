@@ -92,6 +92,13 @@ def test_an_answer_about_a_file_is_left_at_its_limit() -> None:
         given = answer(b" " * (MAX_JSON + more), "201 Created")
         with answering(given) as url, Client(url) as client, pytest.raises(UnexpectedAnswer, match=text):
             client.files.put(io.BytesIO(b"x"), "b/k")
+    head = b"HTTP/1.1 500 Oops\r\ncontent-type: application/problem+json\r\n\r\n"
+    with (
+        answering(head, b"x" * 65_536, endless=True) as url,
+        Client(url) as client,
+        pytest.raises(UnexpectedAnswer, match="its problem cannot be read"),
+    ):
+        client.files.put(io.BytesIO(b"x"), "b/k")
 
 
 def test_a_put_whose_answer_is_broken_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,7 +207,7 @@ class Upstream(ABC):
         with request as response:
             is_success = response.status in SUCCESSES
             read = self._decode(url, response, kind) if is_success else self.error_of(url, response, about, upload_id)
-            response.read()  # so that the connection can be used again
+            response.read(1)  # where it has ended, the connection can be used again
         if isinstance(read, Exception):
             raise read
         return read
