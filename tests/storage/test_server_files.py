@@ -162,8 +162,9 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         assert (again.status_code, again.json()["code"]) == (409, "FileConditionFailed")
         for name, value in (("if-match", '"a"'), ("if-none-match", '"*"'), ("x-peerd-expires-in", "100000000d")):
             assert http.put("/files/films/x", content=b"", headers={name: value}).status_code == 422
-        assert http.put("/files/films/%ff", content=b"").json()["detail"] == "key: it is not UTF-8"
-        for key in ("li\nne", "line\n"):
+        for key in ("%ff", "%ef%bf%bd%ff"):
+            assert http.put(f"/files/films/{key}", content=b"").json()["detail"] == "key: it is not UTF-8"
+        for key in ("li\nne", "line\n", "\ufffd"):
             feed = f"/files/films/{quote(key)}"
             assert http.put(feed, content=b"x").json().get("key") == key
             assert http.get(feed).content == b"x"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Path, Request
 from starlette.convertors import Convertor, register_url_convertor
@@ -43,8 +44,10 @@ def path_of(request: Request, bucket: str, key: str) -> str:
     raw: bytes = request.scope.get("raw_path") or b""
     if WRONG_PERCENT.search(raw):
         raise InvalidFile("key", "a % of its address is not followed by two hexadecimal digits; write %25")
-    if "\ufffd" in key and b"%ef%bf%bd" not in raw.lower():
-        raise InvalidFile("key", "it is not UTF-8")
+    try:
+        unquote_to_bytes(raw).decode()
+    except UnicodeDecodeError:
+        raise InvalidFile("key", "it is not UTF-8") from None
     return f"{bucket}/{key}"
 
 
