@@ -159,7 +159,7 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         wrong = http.put("/files/films/wrong", content=b"x", headers={"x-peerd-blake3": "0" * 64})
         assert (wrong.status_code, wrong.json()["code"]) == (422, "ContentDiffers")
         again = http.put("/files/films/chunked", content=b"x", headers={"if-none-match": "*"})
-        assert (again.status_code, again.json()["code"]) == (409, "FileConditionFailed")
+        assert (again.status_code, again.json()["code"]) == (412, "FileConditionFailed")
         for name, value in (("if-match", '"a"'), ("if-none-match", '"*"'), ("x-peerd-expires-in", "100000000d")):
             assert http.put("/files/films/x", content=b"", headers={name: value}).status_code == 422
         for key in ("%ff", "%ef%bf%bd%ff"):

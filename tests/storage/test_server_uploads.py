@@ -201,7 +201,7 @@ def test_any_client_of_http_puts_in_parts(http: httpx.Client, cluster: StorageCl
     other = http.post(upload, params={"size": 3_000_000, "blake3": "0" * 64})
     assert (other.status_code, other.json()["code"]) == (422, "ContentDiffers")
     again = http.post("/uploads/films/a/b", headers=sent)
-    assert (again.status_code, again.json()["code"]) == (409, "FileConditionFailed")
+    assert (again.status_code, again.json()["code"]) == (412, "FileConditionFailed")
     assert got(program, "films/a/b") == content
     gone = begin(http)
     assert http.delete(f"/uploads/{gone}").status_code == 204

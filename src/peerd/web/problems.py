@@ -82,7 +82,7 @@ STATUS_OF: Final[Mapping[type[errors.PeerdError], HTTPStatus]] = {
     file_errors.FileClassNotFound: HTTPStatus.NOT_FOUND,
     file_errors.FileClassInUse: HTTPStatus.CONFLICT,
     file_errors.QuotaExceeded: HTTPStatus.CONFLICT,
-    file_errors.FileConditionFailed: HTTPStatus.CONFLICT,
+    file_errors.FileConditionFailed: HTTPStatus.PRECONDITION_FAILED,
     file_errors.DiskNotFound: HTTPStatus.NOT_FOUND,
     file_errors.DiskHasCopies: HTTPStatus.CONFLICT,
     file_errors.DiskOfOtherNode: HTTPStatus.CONFLICT,

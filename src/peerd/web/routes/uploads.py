@@ -40,7 +40,9 @@ from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path
 router = APIRouter(prefix="/uploads", tags=["files"])
 BLOCK: Final = 1024 * 1024
 ABORT_ERRORS: Final = documented(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY)
-ERRORS: Final = ABORT_ERRORS | documented(HTTPStatus.CONFLICT, HTTPStatus.NOT_IMPLEMENTED)
+ERRORS: Final = ABORT_ERRORS | documented(
+    HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_IMPLEMENTED
+)
 PART_ERRORS: Final = ERRORS | documented(HTTPStatus.INSUFFICIENT_STORAGE)
 UploadId = Annotated[
     str, Path(pattern=f"^{UPLOAD_ID}$", min_length=32, max_length=32, examples=["0123456789abcdef0123456789abcdef"])
