@@ -4,7 +4,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from sqlalchemy.engine import URL, make_url
 
-from peerd.agent.doorbell_health import MISCONFIGURED_FOR, RejectedRings
+from peerd.agent.doorbell_health import MISCONFIGURED_FOR, DoorbellHealth, RejectedRings
 from peerd.agent.doorbell_subsystem import DoorbellSubsystem
 from peerd.agent.ring_listeners import DATAGRAMS_PER_TURN, UdpListener, advertised_host, bound_host
 from peerd.config.settings import ClusterSettings, NodeSettings
@@ -97,6 +97,28 @@ def test_two_different_rings_for_this_node_reveal_a_misconfigured_sender(secret:
     assert "10.0.0.9" in str(rejected.misconfigured_sender())
     clock.now += MISCONFIGURED_FOR + 1
     assert rejected.misconfigured_sender() is None
+
+
+async def test_a_lost_listener_is_told_at_once_and_its_return_after_a_ping() -> None:
+    changed: list[bool] = []
+    health = DoorbellHealth("notify", EventBus(lambda _: None), lambda: changed.append(health.problem is None))
+
+    def send(pings: Sequence[Ping]) -> None:
+        health.receive_ping(pings[0].word)
+
+    async def find_unreachable() -> list[str]:
+        return []
+
+    running = asyncio.ensure_future(health.run(send, find_unreachable))
+    try:
+        await eventually_async(lambda: changed == [True])
+        health.on_listener_change("the listener has lost its connection")
+        assert (health.problem, changed) == ("the listener has lost its connection", [True, False])
+        health.on_listener_change(None)
+        assert health.problem is not None
+        await eventually_async(lambda: health.problem is None)
+    finally:
+        running.cancel()
 
 
 async def test_a_flood_is_logged_once_and_does_not_block_the_event_loop(sender: RingSender) -> None:
