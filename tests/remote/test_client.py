@@ -62,6 +62,12 @@ def test_one_client_serves_several_event_loops_and_threads(remote: Client) -> No
     assert found == ["done"] * 120
 
 
+def test_tasks_may_come_from_iterators(remote: Client) -> None:
+    assert len(remote.enqueue_many(iter(["video", "mail"]))) == 2
+    assert len(remote.enqueue_many(what=iter(["video", "mail"]))) == 2
+    assert len(remote.enqueue_batch(tasks=(("video", {}) for _ in range(1)))) == 1
+
+
 def test_what_needs_the_database_or_a_server_says_so(remote: Client, database_client: Client) -> None:
     with database_client.database.engine.connect() as connection:
         for call in (

@@ -29,7 +29,7 @@ from peerd.operate.remote.http import Answer, ServerConnection
 from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for_answer
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
-from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, bind_in_order, wire_names, wire_operations
+from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, readable_twice, wire_names, wire_operations
 from peerd.runtime.concurrency import start_thread
 from peerd.store.node_requests import NodeRequest
 
@@ -90,7 +90,8 @@ class ServerMode(BlockingMode):
     ) -> ServerRequest:
         """Check the arguments, and encode them."""
         wire = wire_operations()[wire_names()[operation]]
-        args = bind_in_order(args)
+        args = [readable_twice(one) for one in args]
+        kwargs = {argument: readable_twice(one) for argument, one in kwargs.items()}
         query = operation.query(group, *args, **kwargs)
         if operation in WAITED and isinstance(query, QuerySequence):
             seconds = round(query.waits - node_requests.ANSWER_MARGIN, 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -134,6 +134,6 @@ def _to_jobs(value: Any, find_task: FindTask) -> Any:
             return value
 
 
-def bind_in_order(args: Sequence[Any]) -> list[Any]:
-    """Arguments with iterators made lists, so that they can be read twice."""
-    return [list(one) if isinstance(one, Iterator) else one for one in args]
+def readable_twice(given: Any) -> Any:
+    """An argument that can be read twice: a list in the place of an iterator."""
+    return list(given) if isinstance(given, Iterator) else given
