@@ -104,6 +104,20 @@ def test_a_viewer_gets_the_present_state_and_then_each_change(url: str, client: 
         assert stream.next() == ("task", {"id": "5", "gone": True})
 
 
+def test_each_task_that_a_viewer_names_is_read_however_many_there_are(
+    url: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("TASKS_OF_EACH_KIND", 1), ("MAX_RECENT", 2)):
+        monkeypatch.setattr(states, name, value)
+    named = [job.id for job in client.enqueue_many(["many"] * 9)][:7]
+    with watching(url, type="task", task=named) as stream:
+        assert stream.next() == ("reset", {"type": "task"})
+        assert {stream.next()[1]["id"] for _ in named} == set(map(str, named))
+        for task_id in named:
+            client.tasks.delete(task_id)
+        assert all(stream.next()[1].get("gone") for _ in named)
+
+
 def test_alerts_come_on_are_reported_again_and_go(url: str, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def report(kind: str, subject: str, times: int = 1) -> None:
         found = AlertReport(kind=kind, subject=subject, node="video-1", text="it is so", times=times)

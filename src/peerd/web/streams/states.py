@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from peerd.domain.lifecycle import Status
+from peerd.domain.task import Task
 from peerd.operate.client import AioClient
 from peerd.operate.tasks import MAX_RECENT
 from peerd.web.views import Nodes, view
@@ -84,10 +85,15 @@ class TaskReader(StateReader):
 
     async def read(self, watched: Collection[str]) -> list[EventMessage]:
         """The states of these tasks; of one whose row is gone, that it is gone."""
-        followed = [*{int(key) for key in watched}, *self._followed][:MAX_RECENT]
-        tasks = await self._client.tasks.recent(followed, limit=TASKS_OF_EACH_KIND)
+        followed = sorted({*map(int, watched), *self._followed})
+        found: dict[int, Task] = {}
+        for begin in range(0, max(1, len(followed)), MAX_RECENT):
+            limit = 1 if begin else TASKS_OF_EACH_KIND
+            read = await self._client.tasks.recent(followed[begin : begin + MAX_RECENT], limit=limit)
+            found |= {task.id: task for task in read}
+        tasks = found.values()
         nodes = {node.id: node for node in await self._client.nodes.list()}
-        gone = set(followed) - {task.id for task in tasks}
+        gone = set(followed) - found.keys()
         working = {task.id for task in tasks if task.status is Status.WORKING}
         changed = sorted(tasks, key=lambda task: task.updated_at)[-FOLLOWED:]
         self._followed = working | {task.id for task in changed}
