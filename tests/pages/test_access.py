@@ -62,6 +62,17 @@ def test_a_role_may_do_what_its_rights_permit(visit_as: Visit) -> None:
     assert wrong == []
 
 
+def test_what_is_refused_by_a_form_is_in_the_audit_log(visit_as: Visit, client: Client) -> None:
+    http = visit_as(Role.OPERATOR)
+    form = {"csrf_token": token_of(http, "/account"), "name": "eve", "role": "admin", "password": "hunter2 hunter2"}
+    refused = [http.post(path, data=form) for path in ("/users/add", "/users/role?name=viewer", "/tokens")]
+    assert [answer.status_code for answer in refused] == [403] * 3
+    entries = client.audit.page(limit=3).items
+    assert [entry.operation for entry in entries] == ["tokens.create", "users.change", "users.add"]
+    assert {(entry.actor, entry.outcome) for entry in entries} == {(Role.OPERATOR, "refused")}
+    assert "hunter2" not in str(entries)
+
+
 def test_pages_show_nothing_of_other_queues(stranger: httpx.Client) -> None:
     shown = {route: stranger.get(ADDRESSES[route]) for route in ADDRESSES.keys() - ASK_A_NODE}
     assert {route: answer.status_code for route, answer in shown.items()} == {

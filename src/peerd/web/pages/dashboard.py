@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
@@ -17,6 +17,7 @@ from starlette.routing import Route
 from peerd.domain.access import Actor
 from peerd.domain.errors import NotPermitted, PeerdError
 from peerd.operate.client import AioClient
+from peerd.operate.guard import OperationCall
 from peerd.web.access.authentication import AccessRefused
 from peerd.web.access.request_facts import route_path
 from peerd.web.dependencies import acting_client, program_client
@@ -136,9 +137,9 @@ async def confirm_action(action: PageAction, page: PageRequest) -> Response:
 
 async def do_action(action: PageAction, page: PageRequest, fields: list[tuple[str, str]]) -> Response:
     """Do it, and go back with a notice; where it is refused, show the form again with the reason."""
-    _require_right(page, action)
     values = dict(fields)
     given_back = safe_path(values.pop(BACK, None))
+    await _require_right_to_do(page, action, values)
     call = ActionCall(page.client, _key_of(page), values)
     back = given_back or _page_before(page, action, call)
     try:
@@ -167,6 +168,16 @@ def _require_right(page: PageRequest, action: PageAction) -> None:
     if not action.is_for(page.actor):
         needed = f"it needs the right {action.right}" + (", of all queues" if action.needs_all_queues else "")
         raise NotPermitted(page.actor.name, action.id, needed)
+
+
+async def _require_right_to_do(page: PageRequest, action: PageAction, values: Mapping[str, str]) -> None:
+    """As `_require_right`; the audit log has what is refused, as of the operation."""
+    try:
+        _require_right(page, action)
+    except NotPermitted as error:
+        mode, arguments = page.client.mode.blocking, {"key": _key_of(page), **values}
+        call = OperationCall(action.operation or action.id, page.actor, mode.masker, arguments, mode.refusals)
+        await page.client.mode.execute(call.refused(error))
 
 
 async def _action_form(
