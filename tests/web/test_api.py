@@ -40,6 +40,7 @@ def test_a_database_that_is_away_is_a_503_and_an_unexpected_error_shows_none_of_
     assert (problem(away), away.headers["retry-after"]) == ((503, "DatabaseUnavailable"), "2")
     defect = fail(ValueError("the password is hunter2"))
     assert (problem(defect), "hunter2" in defect.text) == ((500, "InternalServerError"), False)
+    assert (defect.headers["cache-control"], defect.headers["x-content-type-options"]) == ("no-store", "nosniff")
 
 
 def test_no_answer_is_cached_or_taken_for_a_page_and_the_document_has_every_status(http: httpx.Client) -> None:

@@ -26,6 +26,13 @@ from peerd.web.request_checks import BodyTooLarge
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_DETAIL: Final = 2_000
 """Characters."""
+ANSWER_HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""Of what is answered to programs; pages have others."""
 RETRY_AFTER: Final = "2"
 """Seconds after which a request may succeed that the database did not answer."""
 
@@ -204,9 +211,9 @@ async def _of_validation(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _of_defect(*_: object) -> JSONResponse:
-    """The text of an unexpected error may hold anything; the web process logs it."""
+    """The text of an unexpected error may hold anything; the web process logs it. It is answered past the guard."""
     detail = "an unexpected error; the log of the web process has its traceback"
-    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", detail)
+    return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError", detail, headers=ANSWER_HEADERS)
 
 
 async def _of_http(_: Request, error: Exception) -> JSONResponse:

@@ -16,7 +16,7 @@ from peerd.domain.errors import PeerdError
 from peerd.web.access.authentication import AccessRefused, AppAccess, Authentication
 from peerd.web.access.request_facts import route_path
 from peerd.web.pages.headers import login_redirect
-from peerd.web.problems import error_response, http_problem, problem_response
+from peerd.web.problems import ANSWER_HEADERS, error_response, http_problem, problem_response
 from peerd.web.request_checks import (
     BodyTooLarge,
     bounded,
@@ -33,12 +33,6 @@ PROGRAM_PATHS: Final = ("/api/", "/health/", "/metrics")
 """Below these, programs are answered; all other paths are of pages."""
 STATIC: Final = "/static/"
 HEALTH: Final = frozenset({"/health/live", "/health/ready"})
-ANSWER_HEADERS: Final = {
-    "cache-control": "no-store",
-    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
 
 
 class RequestGuard:
