@@ -39,7 +39,7 @@ BY_ID = [call(1), call(99), call(2**63), call(10**30), call("1"), call(True)]
 ACTION = [call(99), call("1"), *map(call, range(1, 10))]
 FILTERS = [call(), call(queue="video", limit=2), call(name="transcode", bodies=False), call(queue="\ud800")]
 FILTERS += [call(search="DISK", where=["priority>=20"], node="video-1"), call(node="nowhere"), call(limit=0)]
-BULK = [call(1), call(2), call(99), call("1")]
+BULK = [call(1), call(2), call(99), call(10**30), call("1")]
 DEAD = TaskFilter(status="dead")
 SINCE = [call(), call("10m"), call("soon"), call(1), call(queue="video"), call(queue="no spaces")]
 SERIES = [*SINCE, call("1d", by="handler"), call(by="node", node="video-1"), call(by="x"), call(node="nowhere")]

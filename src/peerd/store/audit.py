@@ -231,6 +231,8 @@ def _state_reader(table: sa.Table, columns: Sequence[str], *keys: str) -> Callab
     statement = sa.select(*(table.c[name] for name in columns))
 
     def read(connection: Connection, *names: object) -> State | None:
+        if any(isinstance(name, int) and not 0 < name < 2**63 for name in names):  # no column holds it
+            return None
         return _first(
             connection, statement.where(*(table.c[key] == name for key, name in zip(keys, names, strict=True)))
         )
