@@ -7,12 +7,17 @@ from typing import Any
 import httpx
 import pytest
 
-from peerd import Client
+from peerd import Client, Task
 from peerd.domain.errors import DatabaseUnavailable
 from peerd.domain.lifecycle import Status
+from peerd.operate.schedules import ScheduleState
+from peerd.store.node_requests import NodeRequest
 from peerd.store.nodes import mark_node_silent, register_incarnation
+from peerd.store.processes import ProcessRecord
+from peerd.store.schedule_runs import ScheduleRun
 from peerd.store.schedules import read_stored_schedules
 from peerd.web.request_checks import OF_ACTOR
+from peerd.web.views import shows_nodes
 from tests.web.access_world import problem
 
 
@@ -52,6 +57,11 @@ def test_no_answer_is_cached_or_taken_for_a_page_and_the_document_has_every_stat
     assert document["components"]["schemas"]["Status"]["enum"] == sorted(map(str, Status))
     operations = [(path, one) for path, methods in document["paths"].items() for one in methods.values()]
     assert [path for path, one in operations if not one["summary"] or "503" not in one["responses"]] == []
+
+
+def test_the_nodes_are_read_for_views_that_name_them() -> None:
+    kinds = Task, list[ProcessRecord], ScheduleState, ScheduleRun, NodeRequest
+    assert [shows_nodes(kind) for kind in kinds] == [True, True, False, False, False]
 
 
 def test_a_task_is_enqueued_with_every_option_once_and_shown_in_full(http: httpx.Client) -> None:

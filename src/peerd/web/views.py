@@ -207,7 +207,9 @@ def view_type(kind: Any) -> Any:
 def shows_nodes(kind: Any) -> bool:
     """Whether the views of a type have names of nodes."""
     if _is_shown(kind):
-        return any(one.name == NODE_ID or shows_nodes(one.type) for one in msgspec.structs.fields(kind))
+        without = DIFFERENCES.get(kind, Differences()).without
+        shown = [one for one in msgspec.structs.fields(kind) if one.name not in without]
+        return any(one.name == NODE_ID or shows_nodes(one.type) for one in shown)
     return any(map(shows_nodes, get_args(kind)))
 
 
