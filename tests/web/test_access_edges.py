@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Request
 
-from peerd import Actor, Client, Right, Role
+from peerd import Actor, BulkChange, Client, Right, Role
 from peerd.config.settings import AccessSettings
 from peerd.domain.access import ActorKind
 from peerd.runtime.observability import events
@@ -164,6 +165,10 @@ def test_masked_values_are_shown_to_nothing_but_programs(users: Client) -> None:
         assert get(address, f"/tasks/{text}", operator).json()["text"] == "login with password=*** please"
         changed = httpx.patch(f"{address}{API}/tasks/{text}", json={"body": body}, headers=operator)
         pages = [get(address, path, operator) for path in (f"/tasks/{raw}", "/tasks", "/tasks?status=canceled")]
+        change = {"action": {"type": "change", "body": body}, "filter": {"queue": "video"}}
+        pages += [httpx.post(f"{address}{API}/bulk", json=change, headers=operator), get(address, "/bulk", operator)]
+        assert [one.status_code for one in pages] == [200, 200, 200, 202, 200]
+        assert program.bulk.list()[0].action == BulkChange(body=json.dumps(body, separators=(",", ":")))
         assert "hunter2" not in "".join(one.text for one in (*pages, changed, get(address, "/audit", admin)))
         for query in ("search=hunter2", "where=body~hunter2", "where=error~hunter", "where=result=x"):
             refused = get(address, f"/tasks?{query}", operator)

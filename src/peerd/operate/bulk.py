@@ -100,6 +100,8 @@ class BulkOperations(OperationGroup[Mode]):
         at_most = None if most is None else validation.number("most", most, 1)
         query = Query(
             "run",
+            _masked,
+            self._masker,
             create_bulk,
             wanted,
             fields,
@@ -114,12 +116,12 @@ class BulkOperations(OperationGroup[Mode]):
         """The newest bulk actions, newest first; those of some states, or all. They are kept for a week."""
         wanted = None if states is None else [_state(state) for state in states]
         most = validation.number("limit", limit, 1, 1_000)
-        return Query("read", bulk.list_bulk, self._actor.queues, wanted, most)
+        return Query("read", _masked_list, self._masker, self._actor.queues, wanted, most)
 
     @operation(in_queues=True, rest=rest("GET /bulk/{bulk_id}", name="show"))
     def get(self, bulk_id: int) -> Query[BulkAction]:
         """The bulk action of this id, and how far it is."""
-        return Query("read", _if_within, self._actor.queues, _id(bulk_id), bulk.get_bulk)
+        return Query("read", _masked, self._masker, _if_within, self._actor.queues, _id(bulk_id), bulk.get_bulk)
 
     @operation(in_queues=True, rest=rest("POST /bulk/{bulk_id}/pause"))
     def pause(self, bulk_id: int) -> Query[BulkAction]:
@@ -149,7 +151,8 @@ class BulkOperations(OperationGroup[Mode]):
         """
         size = validation.number("tasks", tasks, 1, BATCH)
         queues, number = self._actor.queues, _id(bulk_id)
-        return Query("run", _if_within, queues, number, _carry_out, size).then_ring(TasksAvailable())
+        query = Query("run", _masked, self._masker, _if_within, queues, number, _carry_out, size)
+        return query.then_ring(TasksAvailable())
 
     @operation(in_queues=True)
     def has_manager(self) -> Query[bool]:
@@ -171,7 +174,7 @@ class BulkOperations(OperationGroup[Mode]):
 
     def _steering(self, bulk_id: int, act: Callable[[Connection, int], BulkAction]) -> Query[BulkAction]:
         number = _id(bulk_id)
-        query = Query("run", _if_within, self._actor.queues, number, act)
+        query = Query("run", _masked, self._masker, _if_within, self._actor.queues, number, act)
         return query.acting_on("bulk", number, bulk_state, number)
 
 
@@ -182,6 +185,41 @@ def _preview(
     if masker is None:
         return found
     return msgspec.structs.replace(found, examples=[mask_task(task, masker) for task in found.examples])
+
+
+def _masked(
+    connection: Connection, masker: Masker | None, act: Callable[..., BulkAction], /, *args: Any, **named: Any
+) -> BulkAction:
+    """The bulk action that a function returns, as the actor sees it."""
+    found = act(connection, *args, **named)
+    return found if masker is None else _mask(found, masker)
+
+
+def _masked_list(
+    connection: Connection,
+    masker: Masker | None,
+    queues: Collection[str] | None,
+    states: Collection[BulkState] | None,
+    most: int,
+) -> BulkActions:
+    found = bulk.list_bulk(connection, queues, states, most)
+    return found if masker is None else [_mask(one, masker) for one in found]
+
+
+def _mask(found: BulkAction, masker: Masker) -> BulkAction:
+    """A bulk action whose texts are masked: those of its action, its filter and its errors."""
+    texts = {
+        name: masker.json_text(text)
+        for name in ("body", "reason")
+        if (text := getattr(found.action, name, None)) is not None
+    }
+    return msgspec.structs.replace(
+        found,
+        action=msgspec.structs.replace(found.action, **texts),
+        filter=masker.value(found.filter),
+        errors=[msgspec.structs.replace(one, error=masker.text(one.error)) for one in found.errors],
+        error=None if found.error is None else masker.text(found.error),
+    )
 
 
 def _if_within(
