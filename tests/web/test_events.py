@@ -197,13 +197,18 @@ def test_viewers_of_the_same_share_a_reader_which_ends_with_the_last_of_them(url
     eventually(lambda: not hub.topics and all(one is not None and one.done() for one in tasks))
 
 
-def test_no_more_than_a_number_of_streams_are_open_and_a_draining_process_takes_none(url: str, hub: StreamHub) -> None:
-    hub.max_viewers = 2
+def test_no_more_than_a_number_of_streams_are_open_and_a_draining_process_takes_none(
+    url: str, hub: StreamHub, client: Client
+) -> None:
+    hub.max_viewers = 4
+    secret = client.tokens.create("another", ["view"]).secret
     with watching(url) as one, watching(url, type="node"):
         refused = httpx.get(url)
         assert (refused.status_code, refused.json()["code"]) == (503, "TooManyViewers")
         assert refused.headers["retry-after"] == "10"
         one.next()
+        with watching(url, secret=secret, type="node") as of_another:
+            of_another.next()
     eventually(lambda: not hub.viewers)
     with watching(url, type="queue") as stream:
         stream.until(lambda data: data.get("name") == "video")

@@ -134,7 +134,7 @@ def test_who_watches_from_a_place_beyond_all_lines_keeps_none_from_others(
 def test_there_are_only_so_many_streams_which_get_comments_and_end_with_a_deleted_task(
     http: httpx.Client, shown_app: ShownApp, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown_app.app.state.peerd_log_streams.max_viewers = 1
+    shown_app.app.state.peerd_log_streams.max_viewers = 2
     monkeypatch.setattr(stream_response, "KEEP_ALIVE", 0.2)
     with http.stream("GET", "/tasks/1/logs/stream", timeout=60) as response:
         lines = response.iter_lines()

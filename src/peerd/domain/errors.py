@@ -94,11 +94,12 @@ class BulkActionHasEnded(PeerdError):
 
 
 class TooManyLogStreams(PeerdError):
-    """A web process has as many streams of log lines as it may have."""
+    """A web process has as many streams of log lines as it may have, or as many of one actor."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        super().__init__(f"this web process has {most} streams of log lines already; close one, or read pages instead")
+        text = f"this web process has {most} streams of log lines, or half of them are of one actor"
+        super().__init__(f"{text}; close one, or read pages instead")
 
 
 class NodeNotFound(PeerdError, LookupError):

@@ -74,7 +74,8 @@ async def stream_events(
     try:
         viewer = await watch_events(hub, client, wanted.to_filter(), last_event_id)
     except TooManyViewers:
-        detail = f"this process has {hub.max_viewers} streams already, or it stops; ask again, or read pages instead"
+        most = f"this process has {hub.max_viewers} streams, or half of them are of one actor, or it stops"
+        detail = f"{most}; ask again, or read pages instead"
         headers = {"retry-after": RETRY_AFTER}
         return problem_response(HTTPStatus.SERVICE_UNAVAILABLE, "TooManyViewers", detail, headers=headers)
     return EventStream(hub, viewer, partial(may_still_view, request))

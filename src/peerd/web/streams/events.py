@@ -218,7 +218,7 @@ async def watch_events(
     topics: dict[Hashable, Callable[[], EventTopic]] = {
         (client.actor.queues, kind): partial(EventTopic, hub, client, kind) for kind in sorted(wanted.kinds)
     }
-    await hub.join(viewer, topics)
+    await hub.join(viewer, topics, client.actor)
     return viewer
 
 

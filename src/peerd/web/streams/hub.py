@@ -15,6 +15,7 @@ from contextlib import suppress
 from itertools import count
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from peerd.domain.access import Actor, ActorKind
 from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.runtime.process.process_context import ProcessContext
 from peerd.web_server.app_state import RingSubscriptions
@@ -38,7 +39,7 @@ V = TypeVar("V", bound="Viewer")
 
 
 class TooManyViewers(Exception):
-    """The process has as many streams as it may have, or it drains."""
+    """The process has as many streams as it may have, or as many of one actor, or it drains."""
 
 
 class StreamHub:
@@ -58,14 +59,23 @@ class StreamHub:
         self._drain: asyncio.Task[None] | None = None
         self._draining = False
 
-    async def join(self, viewer: V, topics: Mapping[Hashable, Callable[[], Topic[V]]]) -> None:
-        """Add a viewer, whose rights the caller has checked, to topics; each is made if it is not there.
+    async def join(self, viewer: V, topics: Mapping[Hashable, Callable[[], Topic[V]]], actor: Actor) -> None:
+        """Add a viewer to topics; each is made if it is not there.
+
+        An actor has at most as many as are free, so that one alone has half of them, and leaves places for others.
+
+        Args:
+            viewer: is added.
+            topics: by what may be seen in them.
+            actor: whose rights the caller has checked.
 
         Raises:
             TooManyViewers: there is no room.
             PeerdError: a topic cannot be read.
         """
-        if self._draining or len(self.viewers) >= self.max_viewers:
+        viewer.owner = actor.kind, actor.name
+        own = sum(one.owner == viewer.owner for one in self.viewers)
+        if self._draining or own >= self.max_viewers - len(self.viewers):
             raise TooManyViewers
         self.viewers.add(viewer)
         try:
@@ -117,6 +127,8 @@ class Viewer(ABC):
     send_within: ClassVar[float]
 
     def __init__(self) -> None:
+        self.owner: tuple[ActorKind, str] | None = None
+        """The actor that has opened it."""
         self.end: str | None = None
         """Why the stream ends."""
         self.news = asyncio.Event()

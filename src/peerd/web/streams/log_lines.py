@@ -201,13 +201,14 @@ async def watch_lines(
     Raises:
         TaskNotFound: there is no such task.
         InvalidFilter: wrong values.
-        TooManyLogStreams: this process has as many as it may have.
+        TooManyLogStreams: this process has as many as it may have, or as many of one actor.
     """
     levels = None if level is None else levels_from(level)
     await client.tasks.logs(task_id, after=after, limit=1)
     viewer = LogViewer(client, task_id, BEFORE_ALL if after is None else LogCursor.parse(after), levels)
     try:
-        await hub.join(viewer, {(client.actor.queues, task_id): partial(LogTopic, hub, client, task_id)})
+        make = partial(LogTopic, hub, client, task_id)
+        await hub.join(viewer, {(client.actor.queues, task_id): make}, client.actor)
     except TooManyViewers:
         raise TooManyLogStreams(hub.max_viewers) from None
     return viewer
