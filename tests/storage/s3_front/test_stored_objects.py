@@ -30,7 +30,7 @@ def test_headers_and_metadata_come_back_as_they_were_given_and_what_cannot_be_a_
     assert (object_headers_of(found), checksums_of(found)) == (given, {"crc32": "AAAAAA=="})
     with refused_as(S3Code.InvalidArgument):
         begin(request_of("PUT", b"/films/f", headers=[(b"content-type", b"a" * 256)]))
-    metadata = {"good": "x", "a b": "x", "a:b": "x", "ä": "x", "line": "a\r\nset-cookie: b"}
+    metadata = {"good": "x", "a b": "x", "a:b": "x", "ä": "x", "line": "a\r\nset-cookie: b", "wide": "電影"}
     assert object_headers_of(stored_file(metadata=metadata)).metadata == {"good": "x"}
 
 

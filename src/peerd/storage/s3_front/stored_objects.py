@@ -34,7 +34,7 @@ _OF_NOT_MODIFIED: Final = ("etag", "last-modified", "cache-control", "expires")
 _NO_MD5: Final = "-1"
 """A hyphen in an ETag says that it is no MD5: clients do not compare it."""
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def etag_of(file: StoredFile) -> str:
@@ -118,7 +118,7 @@ def object_headers_of(file: StoredFile) -> ObjectHeaders:
     metadata = {
         name: value
         for name, value in file.metadata.items()
-        if _HEADER_NAME.fullmatch(name) and not _CONTROL.search(value)
+        if _HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value)
     }
     return ObjectHeaders(headers=headers, metadata=metadata)
 
