@@ -131,5 +131,12 @@ def file_as_json(file: StoredFile) -> dict[str, Any]:
 
 
 def metadata_headers(metadata: Mapping[str, str]) -> dict[str, str]:
-    """The headers of metadata."""
-    return {f"{METADATA}{name.lower()}": quote(value, safe=" ") for name, value in metadata.items()}
+    """The headers of metadata; a blank at an end would be none of a header's value.
+
+    >>> metadata_headers({"take": "drei ä", "note": " x"})
+    {'x-peerd-meta-take': 'drei %C3%A4', 'x-peerd-meta-note': '%20x'}
+    """
+    return {
+        f"{METADATA}{name.lower()}": quote(value, safe=" " if value == value.strip() else "")
+        for name, value in metadata.items()
+    }
