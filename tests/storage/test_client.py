@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import resource
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
@@ -180,6 +181,13 @@ def test_a_get_that_fails_leaves_what_was_there(
         program.files.get("films/f", tmp_path / "got")
     with breaking_nodes(cluster, damages=True), pytest.raises(ContentDiffers, match="its BLAKE3 is"):
         program.files.get("films/f", tmp_path / "got")
+    least, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (film.stat().st_size - 1, most))  # as a disk that is full before the end
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            program.files.get("films/f", tmp_path / "got")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
     assert (tmp_path / "got").read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["film.mov", "got"]
 

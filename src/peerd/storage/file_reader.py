@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import IO, Any, Final, cast
+from typing import IO, Any, Final
 
 from blake3 import blake3
 
@@ -202,8 +202,9 @@ def _written_beside(target: Path) -> Iterator[IO[bytes]]:
     draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as opened:
-            yield cast("IO[bytes]", opened)
+        with os.fdopen(descriptor, "wb") as opened:  # without its buffer, a block might be written in part
+            yield opened
+            opened.flush()
             os.fsync(opened.fileno())
         draft.replace(target)
     except BaseException:
