@@ -129,7 +129,7 @@ def test_what_cannot_be_stored_has_its_own_error(client: Client, cluster: Storag
     assert client.files.put(film, "films/f", metadata=dict.fromkeys(map("n{}".format, range(64)), "")).version == 2
     assert got(client) == film.read_bytes()
     cluster.catalogue.change(disks, disks.c.id > 0, free=GIGABYTE // 1_000, reserve=0)
-    with pytest.raises(NoNodeTakes):
+    with pytest.raises(NoNodeTakes, match="has room for it"):
         client.files.put(film, "films/f")
 
 

@@ -204,7 +204,7 @@ class NoNodeTakes(PeerdError):
     def __init__(self, path: str, problems: list[str]) -> None:
         self.path = path
         self.problems = problems
-        tried = "; ".join(problems) or "no disk is online and active"
+        tried = "; ".join(problems) or "no disk is online, active, and has room for it"
         super().__init__(f"no node takes {quoted(path)}: {tried} (peerd files disks list)")
 
 
