@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import threading
 from collections.abc import Callable
 from http.client import HTTPConnection
 from itertools import repeat
@@ -23,6 +24,7 @@ from peerd import Client, NotPermitted, Right
 from peerd.domain.errors import InvalidAccess
 from peerd.domain.file_errors import ContentDiffers, UploadBroken
 from peerd.testing import eventually
+from peerd.web import downloads
 from tests.storage.breaking import Relay, breaking_server, got, parts_of
 from tests.storage.nodes import StorageCluster
 from tests.web.access_world import API, bearer
@@ -175,6 +177,21 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         raw.close()
         assert [http.delete("/files/films/chunked").status_code for _ in range(2)] == [204, 404]
     assert [one.key for one in program.files.list("films").files] == ["a/b.html"]
+
+
+def test_what_needs_no_node_is_answered_while_all_downloads_wait_for_one(
+    address: str, secret: str, program: Client
+) -> None:
+    program.files.put(io.BytesIO(b"content"), "films/f")
+    goes_on = threading.Event()
+    waiting = [downloads._readers.submit(goes_on.wait, 60.0) for _ in range(downloads.READERS)]
+    try:
+        with httpx.Client(base_url=address + API, headers=bearer(secret)) as http:
+            assert http.head("/files/films/f").status_code == 200
+            assert http.get("/files/films/f", headers={"if-none-match": "*"}).status_code == 304
+    finally:
+        goes_on.set()
+    assert all(one.result() for one in waiting)
 
 
 def test_more_uploads_than_places_are_put_off(

@@ -20,7 +20,7 @@ from peerd.web.problems import problem_response
 T = TypeVar("T")
 BLOCK: Final = 1024 * 1024
 READERS: Final = 16
-"""Threads that read blocks for downloads."""
+"""Threads that read blocks for downloads. What needs no node has others: these may all wait for one."""
 _readers: Final = ThreadPoolExecutor(READERS, thread_name_prefix="peerd-download")
 
 
@@ -50,15 +50,15 @@ async def content_response(request: Request, reader: BufferedReader, more: Mappi
             return Response(None, answer.status, headers)
         assert answer.part is not None
         start, stop = answer.part
-        first = await in_reader(partial(_read_first, reader, start, min(BLOCK, stop - start)))
+        first = await _in_reader(partial(_read_first, reader, start, min(BLOCK, stop - start)))
         is_handed_over = True
         return StreamingResponse(_blocks(reader, first, stop - start), answer.status, headers)
     finally:
         if not is_handed_over:
-            await in_reader(reader.close)
+            await asyncio.to_thread(reader.close)
 
 
-def in_reader(function: Callable[[], T]) -> asyncio.Future[T]:
+def _in_reader(function: Callable[[], T]) -> asyncio.Future[T]:
     """Call a function in a thread for downloads."""
     return asyncio.get_running_loop().run_in_executor(_readers, function)
 
@@ -70,9 +70,9 @@ async def _blocks(reader: BufferedReader, first: bytes, count: int) -> AsyncIter
         while data:
             yield data
             left -= len(data)
-            data = await in_reader(partial(reader.read, min(BLOCK, left)))
+            data = await _in_reader(partial(reader.read, min(BLOCK, left)))
     finally:
-        await asyncio.shield(in_reader(reader.close))
+        await asyncio.shield(_in_reader(reader.close))  # it waits for a block that is being read
 
 
 def _read_first(reader: BufferedReader, start: int, count: int) -> bytes:

@@ -6,7 +6,6 @@ reaches this address alone. The operations of `client.files` check its rights an
 
 from __future__ import annotations
 
-from functools import partial
 from http import HTTPStatus
 from typing import IO, Final, cast
 
@@ -20,7 +19,7 @@ from peerd.operate.operations import BlockingMode
 from peerd.storage.file_headers import file_as_json
 from peerd.web.body_relay import relay_body
 from peerd.web.dependencies import AioClientDependency
-from peerd.web.downloads import content_response, in_reader
+from peerd.web.downloads import content_response
 from peerd.web.file_uploads import UploadSource
 from peerd.web.problems import documented
 from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path_of
@@ -89,8 +88,7 @@ async def delete(request: Request, bucket: BucketName, key: FileKey, client: Aio
 
 
 async def _answer(request: Request, path: str, client: AioClient) -> Response:
-    reader = await in_reader(partial(_files_of(client).open, path))
-    return await content_response(request, reader, {"content-disposition": "attachment"})
+    return await content_response(request, await client.files.open(path), {"content-disposition": "attachment"})
 
 
 def _files_of(client: AioClient) -> FileOperations[BlockingMode]:
