@@ -60,6 +60,8 @@ SENT_AT_ONCE: Final = 12
 """Contents that are read for other nodes at the same time; others wait."""
 COPIED_AT_ONCE: Final = 4
 """Contents that are copied for clients of one process at the same time; others wait."""
+RELAYED_AT_ONCE: Final = 24
+"""Requests that send to another node, or wait for its response, at the same time; others wait."""
 
 
 class StorageOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -175,6 +177,8 @@ class StorageNode:
         self.sending = ThreadPoolExecutor(SENT_AT_ONCE, thread_name_prefix="peerd-contents")
         """Threads in which contents are read for other nodes. They wait for disks alone: nodes whose other threads all
         read from each other would else wait in a ring."""
+        self.relaying = ThreadPoolExecutor(RELAYED_AT_ONCE, thread_name_prefix="peerd-relay")
+        """Threads that relay requests to other nodes, for the same reason: what is relayed is not relayed again."""
         self.running_uploads = RunningUploads()
         self.awaited = AwaitedCopies(database, self.view)
         self.puts = PutGroups(database, self.view, self.check, self.check_new)

@@ -1,4 +1,4 @@
-"""Puts of a class that wants durable copies: what they wait for takes nothing away from what makes it."""
+"""Requests that wait for other nodes, as puts of durable copies do: that takes nothing away from what they wait for."""
 
 from __future__ import annotations
 
@@ -119,3 +119,27 @@ def test_a_node_whose_readers_all_wait_for_a_frozen_node_sends_contents_to_other
             assert found.content == b"bytes"
             silent.close()
         assert {one.result(30).status_code for one in waiting} == {503}
+
+
+def test_a_node_whose_relayed_parts_all_wait_for_a_frozen_node_answers_others(cluster: S3Cluster) -> None:
+    """Nodes that wait for each other in this way would answer nothing until the relayed requests are given up."""
+    a, b, named = cluster.a, cluster.nodes["b"], {"Bucket": "films", "Key": "far"}
+    named["UploadId"] = cluster.client("b").create_multipart_upload(**named)["UploadId"]
+    url = cluster.client().generate_presigned_url("upload_part", {**named, "PartNumber": 1})
+    read = "/files/films/read"
+    with ExitStack() as closed:
+        silent = closed.enter_context(socket.create_server(("127.0.0.1", 0), backlog=100))
+        silent.settimeout(30.0)
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        cluster.catalogue.change(disks, disks.c.id == b.disk, url=address)
+        clients = closed.enter_context(ThreadPoolExecutor(THREADS))
+        waiting = [clients.submit(httpx.put, url, content=b"a part", timeout=60.0) for _ in range(THREADS)]
+        with ExitStack() as asked:
+            for _ in waiting:
+                received, relayed = b"", asked.enter_context(silent.accept()[0])
+                while not received.endswith(b"a part"):
+                    received += relayed.recv(65_536)
+            found = httpx.get(a.url + read, headers=node_signature(a, "GET", read), timeout=5.0)
+            assert found.content == b"bytes"
+            silent.close()
+        assert {one.result(60).status_code for one in waiting} == {503}

@@ -7,10 +7,10 @@ node beside it says that the request was relayed, and is not to be relayed again
 from __future__ import annotations
 
 import http.client
-from asyncio import to_thread
 from collections.abc import Iterator
 from typing import Final
 
+from peerd.storage.awaiting import Run, threads_of
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3_front.exchange import S3Exchange, drain
 from peerd.storage.transfer.errors import SourceFailed
@@ -48,39 +48,42 @@ async def relay(exchange: S3Exchange, url: str) -> None:
         raise DiskUnavailable
     if "transfer-encoding" in request.headers:
         raise S3Error(S3Code.MissingContentLength)
-    target = "".join(_target_of(request.target))
+    target, run = "".join(_target_of(request.target)), threads_of(exchange.node.relaying)
     headers = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in exchange.request.http.headers
         if name.decode("latin-1") not in _OF_CONNECTION
     ]
     try:
-        connection = await to_thread(exchange.node.http.begin, request.method, url, target, headers)
+        connection = await run(exchange.node.http.begin, request.method, url, target, headers)
     except SourceFailed as error:
         raise DiskUnavailable from error
     try:
-        answer = await _send_body(exchange, connection)
-        await _send_answer(exchange, answer)
+        answer = await _send_body(exchange, connection, run)
+        await _send_answer(exchange, answer, run)
     finally:
         connection.close()
 
 
-async def _send_body(exchange: S3Exchange, connection: http.client.HTTPConnection) -> http.client.HTTPResponse:
+async def _send_body(
+    exchange: S3Exchange, connection: http.client.HTTPConnection, run: Run
+) -> http.client.HTTPResponse:
     """Send the body; a node that refuses it answers before its end."""
     try:
-        await exchange.incoming.write_to(connection.send)
+        await exchange.incoming.write_to(connection.send, run)
     except (BrokenPipeError, ConnectionResetError):
         pass
     except NETWORK_ERRORS as error:
         raise DiskUnavailable from error
     try:
         connection.sock.settimeout(RESPONSE_TIMEOUT)
-        return await to_thread(connection.getresponse)
+        response: http.client.HTTPResponse = await run(connection.getresponse)
+        return response
     except NETWORK_ERRORS as error:
         raise DiskUnavailable from error
 
 
-async def _send_answer(exchange: S3Exchange, answer: http.client.HTTPResponse) -> None:
+async def _send_answer(exchange: S3Exchange, answer: http.client.HTTPResponse, run: Run) -> None:
     closes = not await drain(exchange.incoming)
     headers: dict[str, str | int] = {
         name.lower(): value
@@ -90,7 +93,7 @@ async def _send_answer(exchange: S3Exchange, answer: http.client.HTTPResponse) -
     if closes:
         headers["connection"] = "close"
     await exchange.response.begin(answer.status, headers)
-    while data := await to_thread(answer.read1, BLOCK):
+    while data := await run(answer.read1, BLOCK):
         await exchange.response.bytes(data)
     await exchange.response.end()
 

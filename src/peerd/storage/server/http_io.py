@@ -91,13 +91,14 @@ class Request:
         if block:
             yield block
 
-    async def write_to(self, write: Callable[[bytes | bytearray], object]) -> None:
+    async def write_to(self, write: Callable[[bytes | bytearray], object], run: Run = to_thread) -> None:
         """Give the body to a function, block by block, in a thread, while the next block is received.
 
         When it ends, the function runs no more, unless the request was cancelled.
 
         Args:
             write: called with each block; one call at a time.
+            run: calls a function in a thread.
 
         Raises:
             ClientGone: not all of it came; and what ``write`` raises.
@@ -107,7 +108,7 @@ class Request:
             async for block in self.blocks():
                 if writing is not None:
                     await writing
-                writing = asyncio.ensure_future(to_thread(write, block))
+                writing = asyncio.ensure_future(run(write, block))
         finally:
             if writing is not None:
                 await writing
