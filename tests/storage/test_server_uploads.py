@@ -5,17 +5,19 @@ What breaks behind the server is tested with both kinds of clients, see `test_re
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import pairwise, repeat
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -29,7 +31,7 @@ from peerd.store.files import uploads
 from peerd.store.files.buckets import get_bucket
 from peerd.testing import eventually
 from peerd.web import file_uploads
-from peerd.web.file_uploads import MOST_UPLOADS
+from peerd.web.file_uploads import MOST_UPLOADS, UploadSource
 from tests.storage.breaking import ALL, MIB, breaking_server, got, interrupted, parts_of, put, unfinished, with_digest
 from tests.storage.nodes import SECRET, StorageCluster
 from tests.storage.object_cluster import Build
@@ -354,6 +356,23 @@ def test_slow_puts_of_one_token_leave_places_for_others(http: httpx.Client, addr
         eventually(lambda: refused() == len(slow) - MOST_UPLOADS // 2, 30)
         assert {one.recv(12) for one in select.select(slow, [], [], 0)[0]} == {b"HTTP/1.1 503"}
         assert http.put("/files/films/quick", content=b"quick").status_code == 201
+
+
+async def test_what_a_slow_client_has_sent_is_sent_on_before_a_node_gives_it_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_uploads, "GATHERED_FOR", 0.0)
+    goes_on = asyncio.Event()
+
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"first"
+        await goes_on.wait()
+        yield b"second"
+
+    source = UploadSource(cast("Any", SimpleNamespace(stream=stream)), asyncio.get_running_loop())
+    assert await asyncio.to_thread(source.read, MIB) == b"first"
+    goes_on.set()
+    assert [await asyncio.to_thread(source.read, MIB) for _ in range(2)] == [b"second", b""]
 
 
 def test_a_put_that_arrives_too_slowly_is_aborted(

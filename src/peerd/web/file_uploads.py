@@ -24,6 +24,10 @@ SLOWEST: Final = 16 * 1024
 """Bytes in a second that a client must send, over each mebibyte: it holds a place that others wait for."""
 PATIENCE: Final = 30.0
 """Seconds that a mebibyte may take beyond that."""
+PACED: Final = 1024 * 1024
+"""Bytes over which a client is measured."""
+GATHERED_FOR: Final = 5.0
+"""Seconds after which a node gets what has come: it refuses a body that stands still for half a minute."""
 DRAINED: Final = 16 * 1024 * 1024
 """Bytes of a refused body that are read, so that its client gets the answer."""
 DRAINED_WITHIN: Final = 5.0
@@ -86,6 +90,7 @@ class UploadSource:
         self._lock = threading.Lock()
         self._waiting: Future[bytes] | None = None
         self._is_ended = False
+        self._renew_patience()
 
     async def run(self, threads: ThreadPoolExecutor, function: Callable[[], T]) -> T:
         """Call a function in a thread that reads the body. It is aborted if this is cancelled."""
@@ -95,7 +100,7 @@ class UploadSource:
             self._end()
 
     def read(self, size: int) -> bytes:
-        """So many bytes, or fewer at the end. Raises UploadAborted."""
+        """So many bytes, fewer of a slow client, none at the end. Raises UploadAborted."""
         with self._lock:
             if self._is_ended:
                 raise UploadAborted
@@ -111,15 +116,28 @@ class UploadSource:
             yield data
 
     async def _receive(self, size: int) -> bytes:
-        async with asyncio.timeout(PATIENCE + size / SLOWEST):
+        began = self._loop.time()
+        async with asyncio.timeout(self._patience):
             while len(self._buffer) < size and not self.is_received:
                 try:
                     self._buffer += await anext(self._stream)
                 except StopAsyncIteration:
                     self.is_received = True
+                if self._buffer and self._loop.time() >= began + GATHERED_FOR:
+                    break
+        self._patience -= self._loop.time() - began
         data = bytes(memoryview(self._buffer)[:size])
         del self._buffer[:size]
+        self._left -= len(data)
+        if self._left <= 0:
+            self._renew_patience()
         return data
+
+    def _renew_patience(self) -> None:
+        """Give the client its time for the next mebibyte."""
+        self._left = PACED
+        self._patience = PATIENCE + PACED / SLOWEST
+        """Seconds, of which those are taken in which bytes are waited for."""
 
     def _end(self) -> None:
         with self._lock:
