@@ -84,3 +84,6 @@ async def test_what_came_at_once_is_written_as_it_came_and_little_pieces_are_gat
     await Request(SCOPE, Sender([large, *[little] * 12, large]).receive).write_to(written.append)
     assert written[0] is large, "it is not copied"
     assert [len(block) for block in written] == [len(large), BLOCK, BLOCK // 2 + len(large)]
+    written.clear()
+    await Request(SCOPE, Sender([little] * 3).receive).write_to(written.append, least=1)
+    assert written == [little] * 3, "a body that is relayed stands still no longer than that of the client"

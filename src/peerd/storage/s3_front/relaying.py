@@ -68,9 +68,9 @@ async def relay(exchange: S3Exchange, url: str) -> None:
 async def _send_body(
     exchange: S3Exchange, connection: http.client.HTTPConnection, run: Run
 ) -> http.client.HTTPResponse:
-    """Send the body; a node that refuses it answers before its end."""
+    """Send the body as it comes: a node gives up one that stands still. One that refuses it answers before its end."""
     try:
-        await exchange.incoming.write_to(connection.send, run)
+        await exchange.incoming.write_to(connection.send, run, least=1)
     except (BrokenPipeError, ConnectionResetError):
         pass
     except NETWORK_ERRORS as error:

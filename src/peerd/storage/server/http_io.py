@@ -71,8 +71,8 @@ class Request:
         text = self.headers.get("content-length", "")
         return int(text) if text.isascii() and text.isdigit() else None
 
-    async def blocks(self) -> AsyncIterator[bytes | bytearray]:
-        """The body in blocks of about a mebibyte. Raises ClientGone."""
+    async def blocks(self, least: int = BLOCK) -> AsyncIterator[bytes | bytearray]:
+        """The body in blocks of about so many bytes, or more. Raises ClientGone."""
         block, more = bytearray(), True
         while more:
             message = await self._receive()
@@ -81,17 +81,19 @@ class Request:
             received: bytes = message.get("body", b"")
             more = message.get("more_body", False)
             self.is_received = not more
-            if not block and len(received) >= SMALLEST_BLOCK:
+            if not block and len(received) >= min(least, SMALLEST_BLOCK):
                 yield received
                 continue
             block += received
-            if len(block) >= BLOCK:
+            if len(block) >= least:
                 yield block
                 block = bytearray()
         if block:
             yield block
 
-    async def write_to(self, write: Callable[[bytes | bytearray], object], run: Run = to_thread) -> None:
+    async def write_to(
+        self, write: Callable[[bytes | bytearray], object], run: Run = to_thread, least: int = BLOCK
+    ) -> None:
         """Give the body to a function, block by block, in a thread, while the next block is received.
 
         When it ends, the function runs no more, unless the request was cancelled.
@@ -99,13 +101,14 @@ class Request:
         Args:
             write: called with each block; one call at a time.
             run: calls a function in a thread.
+            least: bytes that are gathered for a call.
 
         Raises:
             ClientGone: not all of it came; and what ``write`` raises.
         """
         writing: asyncio.Future[object] | None = None
         try:
-            async for block in self.blocks():
+            async for block in self.blocks(least):
                 if writing is not None:
                     await writing
                 writing = asyncio.ensure_future(run(write, block))
