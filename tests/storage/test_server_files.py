@@ -162,8 +162,12 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         assert (wrong.status_code, wrong.json()["code"]) == (422, "ContentDiffers")
         again = http.put("/files/films/chunked", content=b"x", headers={"if-none-match": "*"})
         assert (again.status_code, again.json()["code"]) == (412, "FileConditionFailed")
-        for name, value in (("if-match", '"a"'), ("if-none-match", '"*"'), ("x-peerd-expires-in", "100000000d")):
+        before = got.headers["last-modified"]
+        conditions = [("if-match", '"a"'), ("if-none-match", '"*"'), ("if-unmodified-since", before)]
+        for name, value in (*conditions, ("x-peerd-expires-in", "100000000d")):
             assert http.put("/files/films/x", content=b"", headers={name: value}).status_code == 422
+        for name, value in conditions:
+            assert http.delete("/files/films/a/b.html", headers={name: value}).status_code == 422
         for key in ("%ff", "%ef%bf%bd%ff"):
             assert http.put(f"/files/films/{key}", content=b"").json()["detail"] == "key: it is not UTF-8"
         for key in ("li\nne", "line\n", "\ufffd"):

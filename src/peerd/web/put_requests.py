@@ -53,7 +53,14 @@ def path_of(request: Request, bucket: str, key: str) -> str:
 
 def options_of(request: Request) -> PutOptions:
     """What the headers of a put say. Raises InvalidFile."""
-    headers = request.headers
-    if "if-match" in headers or tags_of(headers.get("if-none-match", ANY)) != (ANY,):
+    refuse_conditions(request, "if-match", "if-unmodified-since")
+    if tags_of(request.headers.get("if-none-match", ANY)) != (ANY,):
         raise InvalidFile("if-none-match", "a put knows no other condition than If-None-Match: *")
-    return file_headers.options_of(headers)
+    return file_headers.options_of(request.headers)
+
+
+def refuse_conditions(request: Request, *names: str) -> None:
+    """Raise InvalidFile for a request with conditions that would not be heeded."""
+    for name in names:
+        if name in request.headers:
+            raise InvalidFile(name, "changes of files know no condition, but for If-None-Match: * of a put")

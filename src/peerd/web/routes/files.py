@@ -22,7 +22,7 @@ from peerd.web.dependencies import AioClientDependency
 from peerd.web.downloads import content_response
 from peerd.web.file_uploads import UploadSource
 from peerd.web.problems import documented
-from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path_of
+from peerd.web.put_requests import BINARY, BucketName, FileKey, options_of, path_of, refuse_conditions
 
 router = APIRouter(prefix="/files", tags=["files"])
 GET_ERRORS: Final = documented(
@@ -84,6 +84,7 @@ async def head(request: Request, bucket: BucketName, key: FileKey, client: AioCl
 )
 async def delete(request: Request, bucket: BucketName, key: FileKey, client: AioClientDependency) -> None:
     """Remove a file."""
+    refuse_conditions(request, "if-match", "if-none-match", "if-unmodified-since")
     await client.files.remove(path_of(request, bucket, key))
 
 
