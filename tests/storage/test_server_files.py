@@ -164,7 +164,8 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         assert (again.status_code, again.json()["code"]) == (412, "FileConditionFailed")
         before = got.headers["last-modified"]
         conditions = [("if-match", '"a"'), ("if-none-match", '"*"'), ("if-unmodified-since", before)]
-        for name, value in (*conditions, ("x-peerd-expires-in", "100000000d")):
+        others = ("x-peerd-expires-in", "100000000d"), ("content-range", "bytes 5-9/10")
+        for name, value in (*conditions, *others):
             assert http.put("/files/films/x", content=b"", headers={name: value}).status_code == 422
         for name, value in conditions:
             assert http.delete("/files/films/a/b.html", headers={name: value}).status_code == 422

@@ -101,6 +101,8 @@ def options_of(headers: Mapping[str, str]) -> PutOptions:
     >>> options_of({"x-peerd-class": "safe", "x-peerd-meta-take": "3", "x-peerd-expires-in": "7d"}).expires_in
     604800.0
     """
+    if "content-range" in headers:  # of curl -C, whose body is the rest of a file alone (RFC 9110, 9.3.4)
+        raise InvalidFile("content-range", "a put has all bytes of a file")
     metadata = {
         name.removeprefix(METADATA): unquote(value) for name, value in headers.items() if name.startswith(METADATA)
     }
