@@ -116,6 +116,7 @@ def test_what_cannot_be_stored_has_its_own_error(client: Client, cluster: Storag
         ("films/f", {"content_type": "video\r\nx-peerd-class: safe"}, InvalidFile, "content_type"),
         ("films/f", {"expires_in": "100000w"}, InvalidFile, "within a hundred years"),
         ("films/f", {"metadata": {"a b": ""}}, InvalidFile, "metadata"),
+        ("films/f", {"metadata": {"take": "3", "Take": "4"}}, InvalidFile, "differ in capitals alone"),
         ("films/f", {"metadata": dict.fromkeys(map("n{}".format, range(65)), "")}, InvalidFile, "more than 64 names"),
     ]
     for path, options, error, problem in table:

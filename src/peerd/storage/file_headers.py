@@ -63,6 +63,8 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidFile("expires_in", "a file expires within a hundred years, or never")
         if len(self.metadata) > MAX_METADATA_NAMES:
             raise InvalidFile("metadata", f"it has more than {MAX_METADATA_NAMES} names")
+        if len(set(map(str.lower, self.metadata))) < len(self.metadata):
+            raise InvalidFile("metadata", "names that differ in capitals alone are one, as in headers of HTTP")
         for name in self.metadata:
             if not METADATA_NAME.fullmatch(name):
                 raise InvalidFile("metadata", f"{quoted(name)} is no name: a-z, 0-9, - and _, as in headers of HTTP")
