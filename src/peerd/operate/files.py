@@ -178,7 +178,7 @@ class FileOperations(FileTransfers[Mode]):
     def kept(
         self, bucket: str, prefix: str = "", *, after: str = "", delimiter: str = "", limit: int = 100
     ) -> Query[FilesKept]:
-        """As `list`, with how each file is kept.
+        """A page of files as `list` has it, with how each file is kept.
 
         Args:
             bucket: its name.

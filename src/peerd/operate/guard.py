@@ -27,11 +27,11 @@ from peerd.store import audit
 from peerd.store.audit import NewAuditEntry, State, write_entry
 
 MOST_CHARACTERS: Final = 4_000
-"""Of the JSON text of arguments, and of a state."""
+"""Characters of the JSON text of arguments, and of a state."""
 MOST_ITEMS: Final = 20
-"""Of a list in arguments."""
+"""Items of a list in arguments."""
 MOST_LEVELS: Final = 50
-"""Of lists and objects in arguments, one within the other; Python's stack ends at fewer than a body may have."""
+"""Levels of lists and objects in arguments; Python's stack ends at fewer than a body may have."""
 WINDOW: Final = 60.0
 """Seconds."""
 MOST_IN_WINDOW: Final = 10

@@ -26,7 +26,7 @@ from peerd.runtime.observability.events import EventBus, MessageHandlerFailed, M
 from peerd.runtime.process.uncaught_exceptions import describe_exception, format_traceback
 
 RESERVED_PREFIX: Final = "peerd."
-"""Of the actions of peerd's own messages, which are not sent to other nodes."""
+"""How the actions of peerd's own messages begin, which are not sent to other nodes."""
 BROADCAST_ACTION: Final = "peerd.broadcast"
 """The message to the agent with a message for all nodes."""
 MAX_BROADCAST_BYTES: Final = 1000

@@ -50,7 +50,7 @@ FIRST_PAUSE: Final = 15.0
 """Seconds until a file that is not settled is checked again; doubled each time."""
 LONGEST_PAUSE: Final = 3600.0
 PRIORITIES: Final = {1: 30, 2: 20}
-"""Of tasks for files with so many good copies; larger is more urgent."""
+"""Priorities of tasks for files with so many good copies; larger is more urgent."""
 LOW_PRIORITY: Final = 10
 
 

@@ -46,7 +46,7 @@ class PutOptions(msgspec.Struct, frozen=True, kw_only=True):
     blake3: str | None = None
 
     def __post_init__(self) -> None:
-        if self.blake3 is not None:  # it is compared with that of a version
+        if self.blake3 is not None:  # it is compared with a version's
             msgspec.structs.force_setattr(self, "blake3", self.blake3.lower())
 
     def check(self) -> None:

@@ -314,7 +314,7 @@ def _sum_statement(by: tuple[Dimension, ...], filters: tuple[str, ...], groups: 
 
 
 FINER: Final = {600: 60, 3_600: 600}
-"""Of a step of `statistics`, that from which it is made."""
+"""The step of `statistics` that a step is made from."""
 MOST_ROWS: Final = 100_000
 """Rows of a coarse span: 500 handlers of each of 200 nodes."""
 

@@ -117,7 +117,7 @@ ALL_QUEUES: Final = ""
 MOST_QUEUES: Final = 1_000
 """Queues of a sample; of more, the first by name."""
 FINER: Final = {600: SAMPLE, 3_600: 600}
-"""Of a step of `depths`, that from which it is made."""
+"""The step of `depths` that a step is made from."""
 _INSTANT: Final = Instant()
 
 

@@ -13,7 +13,7 @@ Message = str | Callable[[], str]
 SHORTEST_PAUSE: Final = 0.02
 """Seconds between two calls of a condition."""
 SHARE_OF_WAIT: Final = 0.05
-"""Of what has been waited for so far: the pause before the next call. So a wait is at most this much too long."""
+"""The pause before the next call, as a share of the time waited so far: a wait is at most this much too long."""
 LONGEST_PAUSE: Final = 0.1
 """Seconds; a test of many waits must not take the processor from what it waits for."""
 

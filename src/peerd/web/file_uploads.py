@@ -137,7 +137,7 @@ class UploadSource:
         """Give the client its time for the next mebibyte."""
         self._left = PACED
         self._patience = PATIENCE + PACED / SLOWEST
-        """Seconds, of which those are taken in which bytes are waited for."""
+        """Seconds that are left for waiting for bytes."""
 
     def _end(self) -> None:
         with self._lock:

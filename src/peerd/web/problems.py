@@ -32,7 +32,7 @@ ANSWER_HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-"""Of what is answered to programs; pages have others."""
+"""Headers of what is answered to programs; pages have others."""
 RETRY_AFTER: Final = "2"
 """Seconds after which a request may succeed that the database did not answer."""
 

@@ -29,7 +29,7 @@ FIRST_LINES: Final = 200
 LATEST_LINES: Final = 800
 FIRST_BYTES: Final = 64 * 1024
 LATEST_BYTES: Final = 192 * 1024
-"""Of messages and fields in UTF-8; an attempt keeps 1,000 lines and 256 KiB at the most."""
+"""Bytes of messages and fields in UTF-8; an attempt keeps 1,000 lines and 256 KiB at the most."""
 
 
 class KeptLine(NamedTuple):
@@ -134,7 +134,7 @@ class KeptLines:
 
 
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
-"""Of the lines of a process that wait to be written; beyond it, as in a long outage, the oldest are dropped."""
+"""Bytes of the lines of a process that wait to be written; beyond it, in a long outage, the oldest are dropped."""
 LINES_OF_A_WRITE: Final = 1000
 BYTES_OF_A_WRITE: Final = 1024 * 1024
 MAX_FIELDS: Final = 50

@@ -34,9 +34,9 @@ from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from peerd.work.attempt_log import LineBatch, LineCollector
 
 PREFIX: Final = "lines-"
-"""Of the names of the files; the number of the process follows."""
+"""How the names of the files begin; the number of the process follows."""
 MOST_BYTES: Final = 4 * 1024 * 1024
-"""Of a file: what a process logs meanwhile in a long outage has no copy."""
+"""Bytes of a file: what a process logs beyond them in a long outage has no copy."""
 LINES_OF_A_PART: Final = 1000
 
 

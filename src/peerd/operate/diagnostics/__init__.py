@@ -21,7 +21,7 @@ DATABASES: Final[dict[str, ModuleType]] = {
     "postgresql": postgresql,
     "sqlite": sqlite,
 }
-"""Of each dialect, the module with its EXAMINATIONS, and those of them whose findings may begin to slow every claim."""
+"""The module of each dialect: its EXAMINATIONS, and those of them whose findings may begin to slow every claim."""
 
 
 def examine_database(connection: Connection) -> list[Finding]:

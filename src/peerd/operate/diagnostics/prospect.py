@@ -25,7 +25,7 @@ SHORTEST: Final = 60.0
 LATEST: Final = 120.0
 """Seconds after which the last sample tells nothing of now."""
 MOST_SAMPLES: Final = 6_000
-"""Of all queues; of more, the newest ones."""
+"""Samples of all queues; of more, the newest ones."""
 
 
 class Prospect(msgspec.Struct, frozen=True, kw_only=True):

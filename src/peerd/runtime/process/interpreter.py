@@ -12,7 +12,7 @@ from typing import Final
 # Python's own are 700, 10 and 10, with which a process that runs ten thousand tasks a second spends a third of its time
 # in the collector: measured in drains of MariaDB and SQLite, 66 → 47 and 89 → 58 µs of processor time for a task.
 THRESHOLDS: Final = (20_000, 20, 50)
-"""Of the three generations."""
+"""The thresholds of the three generations."""
 STANDARD_LIBRARY: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib costs a process's start
 
 

@@ -18,7 +18,7 @@ from peerd.storage.object_disk.options import ObjectDiskOptions
 
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
 REQUEST_TIMEOUT: Final = timedelta(seconds=120)
-"""Of one request with its body."""
+"""How long a request with its body may take."""
 MAX_RETRIES: Final = 30
 RETRY_TIMEOUT: Final = timedelta(seconds=20)
 """After this time no retry begins: with the last pause it is less than nodes wait for one another."""
@@ -29,7 +29,7 @@ GROWTH: Final = 3
 QUICK_CONNECT_TIMEOUT: Final = timedelta(seconds=3)
 QUICK_TIMEOUT: Final = timedelta(seconds=6)
 QUICK_RETRY_TIMEOUT: Final = timedelta(seconds=2)
-"""Of looks whether a disk is there: other disks of the node are not reported before they end."""
+"""How long a look whether a disk is there is tried: other disks of the node are not reported before they end."""
 UPLOADED_AT_ONCE: Final = 2
 """Parts of one content."""
 LISTED: Final = 1000

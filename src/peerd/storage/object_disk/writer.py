@@ -20,7 +20,7 @@ SMALLEST_PART: Final = 8 * MIB
 PART_OF_UNKNOWN: Final = 16 * MIB
 """Bytes of a part where the size of the content is not known: it can have 156 GiB."""
 MOST_PARTS: Final = 9_000
-"""Of one upload; object stores take 10,000."""
+"""Parts of an upload; object stores take 10,000."""
 LOOKED_AT_EVERY: Final = 0.2
 """Seconds after which a writer that waits looks whether the upload has failed."""
 

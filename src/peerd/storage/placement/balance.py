@@ -13,7 +13,7 @@ from peerd.storage.placement.brake import DiskView
 from peerd.storage.placement.choice import can_take, worsens
 
 TOLERANCE: Final = 0.05
-"""Of its size, by which a disk may be fuller than all together before copies are moved from it."""
+"""The share of its size by which a disk may be fuller than all together before copies are moved from it."""
 
 
 class Movable(msgspec.Struct, frozen=True):

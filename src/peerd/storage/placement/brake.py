@@ -19,7 +19,7 @@ from peerd.domain.files import Disk, DiskState
 GRACE: Final = 900.0
 """Seconds of silence after which a disk is missing."""
 MAX_MISSING_SHARE: Final = 0.25
-"""Of the nodes: one node may always be missing, several only up to this share."""
+"""The share of the nodes that may be missing; one node may always be."""
 ONLINE_WITHIN: Final = 20.0
 """Seconds since its last report for which a disk can be read and written."""
 

@@ -24,7 +24,7 @@ from peerd.store.schema.tables import file_buckets, file_chunks, file_copies, fi
 from peerd.store.schema.types import now, seconds_from_now
 
 PUBLISH_TRIES: Final = 10
-"""Of a put, where others of the same new key are faster."""
+"""Tries of a put, where others of the same new key are faster."""
 DANGER_OF_NEW: Final = 1
 
 

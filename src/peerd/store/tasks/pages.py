@@ -60,7 +60,7 @@ MOST_EXAMINED: Final = 2_000
 """Entries that are examined between two looks at the clock."""
 PRIMARY: Final = "PRIMARY"
 Values = tuple[Any, ...]
-"""Of the columns of an order, or of the first ones of them."""
+"""Values of the columns of an order, or of the first ones of them."""
 
 
 class TaskPage(msgspec.Struct, frozen=True, kw_only=True):

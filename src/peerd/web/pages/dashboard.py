@@ -171,7 +171,7 @@ def _require_right(page: PageRequest, action: PageAction) -> None:
 
 
 async def _require_right_to_do(page: PageRequest, action: PageAction, values: Mapping[str, str]) -> None:
-    """As `_require_right`; the audit log has what is refused, as of the operation."""
+    """Require the right to do an action; a refusal has its entry in the audit log, as the operation's has."""
     try:
         _require_right(page, action)
     except NotPermitted as error:
