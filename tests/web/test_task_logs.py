@@ -191,7 +191,11 @@ def test_a_stream_ends_when_its_task_leaves_the_queues_of_its_watcher(
 def test_lines_are_those_of_the_queues_of_the_actor_and_are_masked(client: Client) -> None:
     with Client(client.database, mask=["password"]) as program, served(create_app(program)) as address:
         write(program, 1, "login with password=hunter2 please")
-        rows = [LoggedLine(1, 1, 1, 1, datetime.now(UTC), "info", "app", "x", '{"Password": "hunter2", "size": 3}')]
+        deep = f'{{"deep": {"[" * 900}{{"Password": "hunter2"}}{"]" * 900}}}'
+        rows = [
+            LoggedLine(1, 1, number, 1, datetime.now(UTC), "info", "app", "x", fields)
+            for number, fields in enumerate(('{"Password": "hunter2", "size": 3}', deep), start=1)
+        ]
         program.database.run(write_lines, rows)
         end_long_ago(program, 1)
         video, mail = (bearer(program.tokens.create(one, ["view"], queues=[one]).secret) for one in ("video", "mail"))
@@ -201,8 +205,8 @@ def test_lines_are_those_of_the_queues_of_the_actor_and_are_masked(client: Clien
                 return http.post(f"/operations/{name}", json={"task_id": 1}, headers=headers)
 
             page = http.get("/tasks/1/logs", headers=video).json()["items"]
-            assert [line["message"] for line in page] == ["login with password=*** please", "x"]
-            assert page[1]["fields"] == {"Password": "***", "size": 3}
+            assert [line["message"] for line in page] == ["login with password=*** please", "x", "x"]
+            assert [line["fields"] for line in page[1:]] == [{"Password": "***", "size": 3}, {"deep": "***"}]
             stream = http.get("/tasks/1/logs/stream", headers=video)
             for answer in (stream, ask("tasks.logs", video), ask("tasks.last_logs", video)):
                 found = answer.status_code, "***" in answer.text, "hunter2" in answer.text

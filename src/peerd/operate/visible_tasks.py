@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from peerd.domain.access import Actor, Right
 from peerd.domain.errors import NotPermitted, TaskNotFound
 from peerd.domain.log_line import LogCursor, TaskLogLine
-from peerd.domain.quoting import Masker
+from peerd.domain.quoting import MASKED, Masker
 from peerd.domain.task import Attempt, Task
 from peerd.operate.task_filter import TaskFilter
 from peerd.store.tasks import pages
@@ -155,6 +155,13 @@ def _mask_lines(lines: list[TaskLogLine], masker: Masker | None) -> list[TaskLog
     if masker is None:
         return lines
     return [
-        msgspec.structs.replace(line, message=masker.text(line.message), fields=masker.value(line.fields))
+        msgspec.structs.replace(line, message=masker.text(line.message), fields=_mask_fields(line.fields, masker))
         for line in lines
     ]
+
+
+def _mask_fields(fields: dict[str, Any] | None, masker: Masker) -> Any:
+    try:
+        return masker.value(fields)
+    except RecursionError:  # it cannot look so deep
+        return dict.fromkeys(fields or (), MASKED)
