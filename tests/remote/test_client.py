@@ -17,7 +17,7 @@ import pytest
 import uvicorn
 
 from peerd import Client, Job, JobCanceled, Task
-from peerd.domain.errors import DatabaseUnavailable, TaskNotFound
+from peerd.domain.errors import DatabaseUnavailable, InvalidTask, TaskNotFound
 from peerd.domain.outcome import Done
 from peerd.operate.job import JobTimeout
 from peerd.operate.remote.errors import (
@@ -160,6 +160,15 @@ def test_an_enqueue_whose_answer_is_lost_is_repeated_and_written_once(
     assert sum(database_client.tasks.counts().values()) == before + 4
     assert remote.tasks.find(jobs[0].id) is not None
     assert len(made) == 8
+
+
+def test_a_server_takes_ten_thousand_tasks_in_a_call(remote: Client, database_client: Client) -> None:
+    before = sum(database_client.tasks.counts().values())
+    with pytest.raises(InvalidTask, match=r"there are 10,001; give at most 10,000 in a call"):
+        remote.enqueue_many(["a"] * 10_001)
+    with pytest.raises(InvalidTask, match="give at most"):
+        remote.enqueue_batch([("a", {})] * 10_001)
+    assert sum(database_client.tasks.counts().values()) == before
 
 
 def test_an_action_whose_answer_is_lost_is_not_repeated(

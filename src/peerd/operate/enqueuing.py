@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from peerd.domain.access import ActorKind, Right
-from peerd.domain.errors import SchemaMissing
+from peerd.domain.errors import InvalidTask, SchemaMissing
 from peerd.domain.ring import Ring, TaskScheduled, tasks_available_in
 from peerd.domain.task import Call, NewTask
 from peerd.doorbell.notifier import Notifier
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Jobs = list[Job]
+MOST_OF_OTHERS: Final = 10_000
+"""Tasks that a user, or the client of a server, enqueues in a call: the process that serves it serves others too."""
 
 
 class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
@@ -88,7 +90,7 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
             options: as for `enqueue`, for each of them. With ``unique`` they would all be one task.
 
         Raises:
-            InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`.
+            InvalidTask, NodeNotFound, DatabaseUnavailable: as `enqueue`; a server takes 10,000 tasks.
         """
         return self._write_all("enqueue_many", new_tasks(what, **options), idempotency_key)
 
@@ -110,6 +112,8 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         return self._write_all("enqueue_batch", [new_task(what, **given) for what, given in tasks], idempotency_key)
 
     def _write_all(self, operation_name: str, new: list[NewTask], idempotency_key: str | None) -> Query[Jobs]:
+        if len(new) > MOST_OF_OTHERS and not self._mode.blocking.is_unrestricted:
+            raise InvalidTask("tasks", f"there are {len(new):,}; give at most {MOST_OF_OTHERS:,} in a call")
         self._require_queue(operation_name, *{task.queue for task in new})
         key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
         span, new = self._traced(new)

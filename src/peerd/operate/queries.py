@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 DatabaseMethod = Literal["read", "run", "run_short"]
-"""Read only; in a transaction of its own; statements that commit by themselves."""
+"""`read` only reads; `run` is a transaction of its own; the statements of `run_short` commit by themselves."""
 Audit = Callable[[Callable[[Any], Any], "AuditTarget | None"], Callable[[Any], Any]]
 """Makes of a function of a connection, and its target, one that writes an entry of the audit log too."""
 

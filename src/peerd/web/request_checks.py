@@ -4,8 +4,8 @@ The name in the Host header is compared because a page of any site can make a br
 that site's name (DNS rebinding). A page of another site can also send requests with the browser's rights; browsers say
 so in Sec-Fetch-Site and Origin.
 
-A larger body is refused before it is read. A body in JSON is parsed and checked on the event loop, so its bound is what
-other requests wait for at the most.
+A larger body is refused before it is read. A body in JSON is parsed and checked on the event loop, so its bound limits
+how long other requests wait for it.
 """
 
 from __future__ import annotations

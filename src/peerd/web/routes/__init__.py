@@ -1,1 +1,1 @@
-"""The routes of the API, a module for each subject. Each calls one operation of the client, and shows its result."""
+"""The routes of the API: those made from operations (`rest`, `combined`, `operations`), and those written by hand."""

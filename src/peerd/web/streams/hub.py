@@ -1,6 +1,6 @@
 """What all streams have in common: topics, which are read once for all their viewers, and the end of all of them.
 
-No ring tells that a task has begun or ended: it would cost each drain something, whether the task is watched or not.
+No ring tells that a task has begun or ended: it would cost something with each task, watched or not.
 But changes come in a row: a task that is enqueued, which rings, begins and mostly ends soon. So after a ring and after
 a change the next reading comes soon, and each reading that finds nothing new makes the pause longer.
 """

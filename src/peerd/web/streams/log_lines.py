@@ -87,7 +87,7 @@ class LogViewer(Viewer):
             self._complete()
         elif not page.has_more:
             now = self.topic.follow(self.place)
-            # Where the topic had begun before the page was read, no line up to that place is left in the table.
+            # If the topic had begun before the page was read, the page has all lines up to that place.
             self.place = max(self.place, min(begin or BEFORE_ALL, now))
         return events
 
