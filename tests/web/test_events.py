@@ -25,7 +25,8 @@ from peerd.domain.outcome import Done
 from peerd.operate.remote.modes import ServerMode
 from peerd.store.alerts import ReportAge, end_condition, record_alert
 from peerd.testing import eventually
-from peerd.web.streams import response, states
+from peerd.web.streams import hub as stream_hub
+from peerd.web.streams import states
 from peerd.web.streams.events import MAX_PENDING, EventFilter, EventViewer
 from peerd.web.streams.hub import COMPLETE, StreamHub, Viewer
 from peerd.web.streams.states import EventKind, EventMessage
@@ -224,13 +225,13 @@ def test_a_viewer_whose_rights_end_is_sent_away(url: str, client: Client, monkey
         raise DatabaseUnavailable("it is gone")
 
     tokens = [client.tokens.create("viewer", ["view"]) for _ in range(2)]
-    monkeypatch.setattr(response, "RECHECK_EVERY", 0.1)
-    monkeypatch.setattr(response, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(stream_hub, "RECHECK_EVERY", 0.1)
+    monkeypatch.setattr(stream_hub, "KEEP_ALIVE", 0.05)
     with ExitStack() as opened:
         streams = [opened.enter_context(watching(url, secret=one.secret, type="node")) for one in tokens]
         for stream in streams:
             stream.next()
-        time.sleep(3 * response.RECHECK_EVERY)
+        time.sleep(3 * stream_hub.RECHECK_EVERY)
         client.tokens.revoke(tokens[0].id)
         assert streams[0].next() == ("bye", {"reason": "refused"})
         monkeypatch.setattr("peerd.web.dependencies.find_actor_again", fail)
@@ -287,7 +288,7 @@ async def test_a_complete_stream_ends_after_what_was_found_last_and_another_at_o
     for reason, rest in ((COMPLETE, [b"two", b"bye"]), ("draining", [b"bye"])):
         viewer = Waiting()
         viewer.news.set()
-        events = response.EventStream(StreamHub(), viewer, is_allowed).body_iterator
+        events = stream_hub.EventStream(StreamHub(), viewer, is_allowed).body_iterator
         assert [await anext(aiter(events)) for _ in range(2)] == [b"open", b"one"]
         viewer.pending = b"two"
         viewer.close(reason)
@@ -316,7 +317,7 @@ def test_a_database_that_is_away_ends_no_stream(url: str, client: Client, monkey
 
 
 def test_a_wrong_query_is_refused_and_a_silent_stream_lives(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(response, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(stream_hub, "KEEP_ALIVE", 0.05)
     with watching(url, type="node") as stream:
         lines = stream.answer.iter_lines()
         assert [line for line, _ in zip(lines, range(9), strict=False)].count(": ") >= 2

@@ -21,8 +21,8 @@ from peerd.store.schema.types import seconds_from_now
 from peerd.store.tasks.log_lines import LoggedLine, write_lines
 from peerd.testing import eventually
 from peerd.web import create_app
+from peerd.web.streams import hub as stream_hub
 from peerd.web.streams import log_lines
-from peerd.web.streams import response as stream_response
 from tests.support.served_api import ShownApp, served
 from tests.web.access_world import API, bearer, problem
 
@@ -135,7 +135,7 @@ def test_there_are_only_so_many_streams_which_get_comments_and_end_with_a_delete
     http: httpx.Client, shown_app: ShownApp, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown_app.app.state.peerd_log_streams.max_viewers = 2
-    monkeypatch.setattr(stream_response, "KEEP_ALIVE", 0.2)
+    monkeypatch.setattr(stream_hub, "KEEP_ALIVE", 0.2)
     with http.stream("GET", "/tasks/1/logs/stream", timeout=60) as response:
         lines = response.iter_lines()
         assert next(line for line in lines if line.startswith(":")) == ": nothing new"
@@ -153,8 +153,8 @@ def test_a_stream_ends_with_the_rights_of_its_watcher(
     address: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = client.tokens.create("t", ["view"])
-    monkeypatch.setattr(stream_response, "RECHECK_EVERY", 0.1)
-    monkeypatch.setattr(stream_response, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(stream_hub, "RECHECK_EVERY", 0.1)
+    monkeypatch.setattr(stream_hub, "KEEP_ALIVE", 0.05)
     write(client, 1, "one")
     with (
         httpx.Client(base_url=address + API, headers=bearer(token.secret)) as http,

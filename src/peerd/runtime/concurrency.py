@@ -1,7 +1,7 @@
 """Plain functions in daemon threads of their own, once or periodically; background tasks; and forks.
 
-Functions of users do not run in a pool: a thread cannot be cancelled, and one that outlives its time-out must not occupy a pool's
-slot.
+Functions of users do not run in a pool: a thread cannot be cancelled, and one that outlives its time-out must not
+occupy a pool's slot.
 
 The hooks of forks renew, in a forked process, the connections, threads and locks of its parent. Python copies them all,
 but a connection of two processes mixes up their replies, a thread exists in the parent only, and a lock that another

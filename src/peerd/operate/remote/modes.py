@@ -1,20 +1,28 @@
-"""Modes of a client of a server: each operation is a request, and its answer the operation's result or error."""
+"""Modes of a client of a server: each operation is a request, and its answer the operation's result or error.
+
+A reload and a scaling of a node are waited for by the client itself: the web process that carries a request may be the
+one that the reload replaces, and it ends when its grace is over, perhaps before the reload. So the request to the node
+is made by one short request to the server, and its answer is read by others, from the process that serves them.
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from peerd.domain.access import Actor
+from peerd.domain.errors import DatabaseUnavailable, NodeRequestUnfinished
 from peerd.domain.quoting import Masker
 from peerd.operate import node_requests
 from peerd.operate.actors import python_actor
 from peerd.operate.guard import RefusalLimit
-from peerd.operate.nodes import NodeOperations
+from peerd.operate.node_requests import FIRST_PAUSE, MAX_PAUSE, answer_of
+from peerd.operate.nodes import NodeOperations, ReloadResult, ScaleResult
 from peerd.operate.operations import AsyncMode, BlockingMode, Operation, OperationGroup, QuerySequence
 from peerd.operate.remote.address import ServerAddress
 from peerd.operate.remote.errors import (
@@ -26,7 +34,6 @@ from peerd.operate.remote.errors import (
 )
 from peerd.operate.remote.events import EventReader
 from peerd.operate.remote.http import Answer, ServerConnection
-from peerd.operate.remote.node_requests import WAITED, WaitedOperation, wait_for_answer
 from peerd.operate.tasks import TaskOperations
 from peerd.operate.wire.errors import error_from_data
 from peerd.operate.wire.operations import IDEMPOTENCY_KEY, WireOperation, readable_twice, wire_names, wire_operations
@@ -39,6 +46,44 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 JSON: Final = "application/json"
 PROBLEM: Final = "application/problem+json"
+AWAY_WITHIN: Final = 30.0
+"""Seconds for which the server may be away while the answer is waited for, as when its node restarts."""
+
+
+class WaitedOperation(NamedTuple):
+    """The parts of an operation that waits for a node: the operation that does not wait, and the type of the answer."""
+
+    request: Any
+    """An `Operation`, whose type would make it a method of this one."""
+    answer: type[Any]
+
+
+WAITED: Final[Mapping[Operation[..., Any], WaitedOperation]] = {
+    NodeOperations.reload: WaitedOperation(NodeOperations.request_reload, ReloadResult),
+    NodeOperations.scale: WaitedOperation(NodeOperations.request_scale, ScaleResult),
+}
+
+
+def wait_for_answer(
+    request: NodeRequest, node: str, answer: type[Any], seconds: float, read: Callable[[int], NodeRequest]
+) -> Any:
+    """Read a request until it has ended, its node is gone, or the time is over; its answer.
+
+    Raises:
+        NodeUnreachable, NodeRequestFailed: as the operation.
+        NodeRequestUnfinished: it has not ended in time, or the server is away for longer than `AWAY_WITHIN`.
+    """
+    deadline = time.monotonic() + seconds + node_requests.ANSWER_MARGIN
+    pause, answered_at = FIRST_PAUSE, time.monotonic()
+    while request.is_open and request.is_reachable and time.monotonic() < deadline:
+        time.sleep(pause)
+        pause = min(pause * 1.5, MAX_PAUSE)
+        try:
+            request, answered_at = read(request.id), time.monotonic()
+        except DatabaseUnavailable as error:
+            if time.monotonic() > answered_at + AWAY_WITHIN:
+                raise NodeRequestUnfinished(node, request.command, request.id) from error
+    return answer_of(request, node, answer)
 
 
 class ServerProblem(msgspec.Struct):

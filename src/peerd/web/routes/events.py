@@ -16,8 +16,7 @@ from peerd.web.dependencies import AioClientDependency, may_still_view
 from peerd.web.fields import MAX_ID, Queue, RequestBody
 from peerd.web.problems import documented, problem_response
 from peerd.web.streams.events import EventFilter, watch_events
-from peerd.web.streams.hub import StreamHub, TooManyViewers
-from peerd.web.streams.response import EventStream
+from peerd.web.streams.hub import EventStream, StreamHub, TooManyViewers
 from peerd.web.streams.states import EventKind
 from peerd.web_server.app_state import ring_subscriptions
 

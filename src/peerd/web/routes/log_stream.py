@@ -12,9 +12,8 @@ from pydantic import Field
 from peerd.web.dependencies import AioClientDependency, may_still_view
 from peerd.web.fields import RequestBody, TaskId
 from peerd.web.problems import documented
-from peerd.web.streams.hub import StreamHub
+from peerd.web.streams.hub import EventStream, StreamHub
 from peerd.web.streams.log_lines import watch_lines
-from peerd.web.streams.response import EventStream
 from peerd.web_server.app_state import ring_subscriptions
 
 router = APIRouter(tags=["tasks"])
