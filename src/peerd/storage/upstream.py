@@ -34,7 +34,7 @@ class Upstream(ABC):
     Attributes:
         http: sends the requests.
         prefix: what the paths of all requests begin with.
-        actor: what the queries of changes end with: who they are of, for the audit log; empty: the receiver knows.
+        actor: the end of each change's query: it names the actor for the audit log; empty where the receiver knows it.
     """
 
     http: NodeHttp

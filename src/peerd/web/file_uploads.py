@@ -53,7 +53,7 @@ class UploadAborted(PeerdError):
 class FileUploads:
     """The uploads of this process, each with a thread.
 
-    An actor has at most as many as are free, so that one alone has half of them, and leaves places for others.
+    An actor gets a place while it has fewer than are free: alone it gets half of them.
     """
 
     def __init__(self) -> None:

@@ -18,10 +18,10 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.errors import ContentExists, ContentMissing, NotADisk
 from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.folder_disk import SmallParts
 from peerd.storage.disk.held_folder import Marker, mark_nothing
 from peerd.storage.disk.identity import create_disk, read_disk_identity
 from peerd.storage.disk.part_file import PartFile, publish_many
-from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import (
     CONTENT,

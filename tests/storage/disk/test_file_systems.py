@@ -18,10 +18,10 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.errors import DiskFailed, DiskOutOfSpace, DiskReadOnly
 from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.folder_disk import SmallParts
 from peerd.storage.disk.identity import DiskIdentity, create_disk
 from peerd.storage.disk.linux_calls import can_sync_file_system
 from peerd.storage.disk.part_file import PartFile
-from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import (
     CONTENT,

@@ -11,8 +11,8 @@ import pytest
 from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.errors import DiskError, UnexpectedEntry
 from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.folder_disk import SmallParts
 from peerd.storage.disk.part_file import PartFile
-from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.contents import CONTENT, NEIGHBOUR, digest_of, path_of, read, store
 
 OUTSIDE = {"0191b2c3d4e5f607": b"precious", "0191b2c3d4e5f607.part": b"more", "b2c/0191b2c3d4e5f607": b"most"}

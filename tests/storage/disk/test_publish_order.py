@@ -19,10 +19,10 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.contents import ContentsFolder
 from peerd.storage.disk.digest import Chunking
 from peerd.storage.disk.folder import DiskFolder
+from peerd.storage.disk.folder_disk import SmallParts
 from peerd.storage.disk.identity import create_disk
 from peerd.storage.disk.linux_calls import sync_file_system
 from peerd.storage.disk.part_file import PartFile, publish_many
-from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.conftest import CLUSTER
 from tests.storage.disk.contents import CONTENT, NEIGHBOUR, digest_of, names_below, path_of, some_bytes, store
 

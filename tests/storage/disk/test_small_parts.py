@@ -13,9 +13,8 @@ from peerd.storage.disk.content_id import ContentId
 from peerd.storage.disk.digest import digest_of
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskFailed, PartInUse
 from peerd.storage.disk.folder import DiskFolder
-from peerd.storage.disk.folder_disk import FolderDisk
+from peerd.storage.disk.folder_disk import FolderDisk, SmallParts
 from peerd.storage.disk.part_file import PartFile
-from peerd.storage.disk.small_parts import SmallParts
 from tests.storage.disk.contents import CONTENT, NEIGHBOUR, names_below, path_of, read, some_bytes, store
 
 FAR = ContentId(7 << 40)

@@ -12,10 +12,9 @@ from typing import Any
 import botocore
 import pytest
 
-from peerd.storage.s3.conditions import Conditions, RequestedRange
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import S3HttpRequest
-from peerd.storage.s3.requests import ObjectHeaders, S3Request
+from peerd.storage.s3.requests import Conditions, ObjectHeaders, RequestedRange, S3Request
 from peerd.storage.s3_front.buckets import after_token, token_after
 from peerd.storage.s3_front.exchange import error_response
 from peerd.storage.s3_front.stored_objects import object_response

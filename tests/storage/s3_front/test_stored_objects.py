@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from peerd.domain.files import FileState, StoredFile
-from peerd.storage.s3.conditions import Conditions
 from peerd.storage.s3.errors import S3Code
-from peerd.storage.s3.requests import ObjectHeaders
+from peerd.storage.s3.requests import Conditions, ObjectHeaders
 from peerd.storage.s3_front.stored_objects import checksums_of, condition_of, kept_with, object_headers_of
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import Condition

@@ -7,7 +7,7 @@ once, a `PartFile` by one.
 The order of a publication; the process or the machine may end at any point:
 
 1. The part is written, hashed on the way, and fsync'ed: its bytes are durable before a name in contents/ leads to them.
-   Many small parts (`small_parts`) are made durable by one sync of their file system, where that reports errors.
+   Many small parts (`SmallParts`) are made durable by one sync of their file system, where that reports errors.
 2. It is linked into its folder below contents/, never over another content.
 3. The folder is fsync'ed, and those above it in which a folder may be new: the name is durable.
 4. The part's own name is removed. A crash before this leaves two names of one content; whichever process opens the part

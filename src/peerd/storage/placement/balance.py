@@ -10,7 +10,7 @@ import msgspec
 
 from peerd.domain.files import Copy, CopyState, Disk, DiskKind, DiskState, FileNeeds
 from peerd.storage.placement.brake import DiskView
-from peerd.storage.placement.choice import can_take, worsens
+from peerd.storage.placement.decision import can_take, worsens
 
 TOLERANCE: Final = 0.05
 """The share of its size by which a disk may be fuller than all together before copies are moved from it."""

@@ -1,9 +1,10 @@
-"""A request of S3: the bucket and the object that it is for, and its parameters and headers as values."""
+"""A request of S3: its bucket and object, its conditions, and its parameters and headers as values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -18,7 +19,6 @@ from peerd.storage.s3.checksums import (
     Checksum,
     ChecksumKind,
 )
-from peerd.storage.s3.conditions import Conditions, RequestedRange, conditions_of, parsed_range
 from peerd.storage.s3.errors import S3Code, S3Error
 from peerd.storage.s3.http_request import (
     AUTHORIZATION_PARAMETERS,
@@ -32,12 +32,16 @@ from peerd.storage.s3.http_request import (
     target_of,
     with_headers_of_query,
 )
+from peerd.storage.server import ranges
+from peerd.storage.server.ranges import UNCHANGED, ContentRange, RangeNotSatisfiable
 
 COPY_SOURCE: Final = "x-amz-copy-source"
 MAX_METADATA: Final = 2048
 """How many bytes the names and values of a user's metadata may have together."""
 MAX_CONTENT_TYPE: Final = 255
 MAX_PART_NUMBER: Final = 10_000
+MAX_ETAGS: Final = 100
+"""Entity tags in a condition."""
 MAX_LISTED: Final = 1000
 """How many entries a page of a list has at the most; a client that wants more gets so many."""
 
@@ -57,6 +61,45 @@ _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _STORAGE_CLASS: Final = re.compile(r"[A-Z0-9_]{1,64}")
 _UPLOAD_ID: Final = re.compile(r"[0-9a-f]{32}")
 _METADATA_NAME: Final = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class Conditions(ranges.Conditions, frozen=True, kw_only=True):
+    """The conditions of a request of S3."""
+
+    def failure(self, etag: str, modified: datetime) -> S3Error | None:
+        """The error, PreconditionFailed or NotModified, if the conditions do not hold for an object.
+
+        >>> Conditions(if_match=("a",)).failure("a", datetime(2026, 1, 1))
+        """
+        failed = self.failed({etag}, modified)
+        if failed in UNCHANGED:
+            return S3Error(S3Code.NotModified)
+        return None if failed is None else S3Error(S3Code.PreconditionFailed, Condition=failed.title())
+
+
+class RequestedRange(ranges.RequestedRange):
+    """A range of an object as a client of S3 wants it."""
+
+    def within(self, size: int) -> ContentRange:
+        """The range in an object of ``size`` bytes. Raises S3Error: InvalidRange."""
+        try:
+            return super().within(size)
+        except RangeNotSatisfiable:
+            raise S3Error(S3Code.InvalidRange, ActualObjectSize=str(size)) from None
+
+
+def conditions_of(request: S3HttpRequest, prefix: str = "") -> Conditions:
+    """The conditions in a request's headers; ``prefix``: of the headers about a copy's source."""
+    found = Conditions.of(request.header, prefix)
+    if max(len(found.if_match or ()), len(found.if_none_match or ())) > MAX_ETAGS:
+        raise S3Error(S3Code.InvalidArgument, f"a condition names more than {MAX_ETAGS} ETags")
+    return found
+
+
+def parsed_range(text: str) -> RequestedRange | None:
+    """The range of a text, None if it is not one."""
+    found = ranges.parse_range(text)
+    return None if found is None else RequestedRange(*found)
 
 
 class ObjectHeaders(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,11 +9,10 @@ from typing import Any, Final
 
 from peerd.domain.files import StoredFile
 from peerd.storage.s3.checksums import CHECKSUM_PREFIX, checksum_headers
-from peerd.storage.s3.conditions import ANY, Conditions
 from peerd.storage.s3.errors import S3Code, S3Error
-from peerd.storage.s3.requests import ObjectHeaders, ObjectReading
+from peerd.storage.s3.requests import Conditions, ObjectHeaders, ObjectReading
 from peerd.storage.s3_front.exchange import S3Response
-from peerd.storage.server.ranges import http_date, range_still_holds
+from peerd.storage.server.ranges import ANY, http_date, range_still_holds
 from peerd.store.files.buckets import Bucket
 from peerd.store.files.versions import UNCONDITIONAL, Condition
 

@@ -76,7 +76,7 @@ class StreamHub:
     async def join(self, viewer: V, topics: Mapping[Hashable, Callable[[], Topic[V]]], actor: Actor) -> None:
         """Add a viewer to topics; each is made if it is not there.
 
-        An actor has at most as many as are free, so that one alone has half of them, and leaves places for others.
+        An actor gets a place while it has fewer than are free: alone it gets half of them.
 
         Args:
             viewer: is added.
