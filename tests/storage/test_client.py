@@ -239,3 +239,21 @@ def test_a_put_to_a_node_that_stands_still_goes_to_another(
             assert b"stream" not in asked.recv(64 * 1024)
         finally:
             asked.close()
+
+
+def test_a_node_that_stands_still_is_the_last_that_is_asked_for_a_content(
+    program: Client, cluster: StorageCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program.files.put(io.BytesIO(b"content"), "films/f")
+    cluster.run_tasks()
+    monkeypatch.setattr(node_http, "READ_TIMEOUT", 0.2)
+    with Relay(cluster.nodes["a"].url, answers=repeat(0)) as still:
+        serve_at(cluster, "a", still.url)
+        for _ in range(100):
+            assert got(program, "films/f") == b"content"
+            if still.ended:
+                break
+        asked = still.ended
+        for _ in range(20):
+            assert got(program, "films/f") == b"content"
+        assert still.ended == asked > 0

@@ -11,7 +11,7 @@ import socket
 import threading
 from collections.abc import Callable
 from http.client import HTTPConnection
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -182,6 +182,26 @@ def test_any_client_of_http_puts_and_gets(address: str, secret: str, program: Cl
         raw.close()
         assert [http.delete("/files/films/chunked").status_code for _ in range(2)] == [204, 404]
     assert [one.key for one in program.files.list("films").files] == ["a/b.html"]
+
+
+def test_a_node_gives_the_bytes_of_a_range_and_no_more(
+    address: str, secret: str, program: Client, cluster: StorageCluster
+) -> None:
+    content = os.urandom(5_000_000)
+    program.files.put(io.BytesIO(content), "films/f")
+
+    def sent() -> float:
+        samples = chain.from_iterable(served.node.metrics.samples() for served in cluster.nodes.values())
+        return sum(one.value for one in samples if one.name == "peerd_storage_sent_bytes_total")
+
+    eventually(sent)  # the answer to the put
+    before = sent()
+    with httpx.Client(base_url=address + API, headers=bearer(secret)) as http:
+        for start in (0, 4_194_300):
+            part = http.get("/files/films/f", headers={"range": f"bytes={start}-{start + 9}"})
+            assert (part.status_code, part.content) == (206, content[start : start + 10])
+    eventually(lambda: sent() >= before + 20)
+    assert sent() == before + 20
 
 
 def test_what_needs_no_node_is_answered_while_all_downloads_wait_for_one(

@@ -45,6 +45,8 @@ class FileReader(io.RawIOBase):
     def __init__(self, file: StoredFile, upstream: Upstream) -> None:
         super().__init__()
         self.file = file
+        self.stop = file.size
+        """Where reading ends: nodes are asked for no byte behind it."""
         self._path = f"{file.bucket}/{file.key}"
         self._upstream = upstream
         self._target = f"{upstream.prefix}{path_of('files', file.bucket, file.key)}"
@@ -80,7 +82,7 @@ class FileReader(io.RawIOBase):
         Raises:
             NoSourceLeft, FileReplaced, ContentDiffers: see `ContentTransfer.get`.
         """
-        view = memoryview(buffer).cast("B")[: max(0, self.file.size - self._position)]
+        view = memoryview(buffer).cast("B")[: max(0, self.stop - self._position)]
         if not view:
             return 0
         count = self._read_some(view)
@@ -129,11 +131,11 @@ class FileReader(io.RawIOBase):
             try:
                 request = self._upstream.http.request("GET", url, self._target, headers=self._headers())
                 response = stack.enter_context(request)
-                if response.status != (HTTPStatus.PARTIAL_CONTENT if self._position else HTTPStatus.OK):
+                if response.status != (HTTPStatus.PARTIAL_CONTENT if self._is_range else HTTPStatus.OK):
                     raise self._refusal(url, response)
             except (SourceFailed, DatabaseUnavailable) as error:
                 stack.close()
-                self._problems.append(str(error))
+                self._note(url, str(error))
                 continue
             except BaseException:
                 stack.close()
@@ -163,13 +165,21 @@ class FileReader(io.RawIOBase):
 
     def _headers(self) -> dict[str, str]:
         headers = {"if-match": f'"{self.file.blake3}"'}
-        if self._position:
-            headers["range"] = f"bytes={self._position}-"
+        if self._is_range:
+            headers["range"] = f"bytes={self._position}-{self.stop - 1}"
         return headers
+
+    @property
+    def _is_range(self) -> bool:
+        return self._position > 0 or self.stop < self.file.size
 
     def _failed(self, url: str, problem: str) -> None:
         self._close_response()
-        self._problems.append(f"{url}: {problem}")
+        self._note(url, f"{url}: {problem}")
+
+    def _note(self, url: str, problem: str) -> None:
+        self._upstream.note_failure(url)
+        self._problems.append(problem)
 
     def _close_response(self) -> None:
         if self._open is not None:

@@ -80,7 +80,7 @@ class Nodes(Upstream):
         return self._failed.last(self._database.read(_writable_urls, size))
 
     def holders(self, file: StoredFile) -> list[str]:
-        return self._database.read(_readable_urls, file.id)
+        return self._failed.last(self._database.read(_readable_urls, file.id))
 
     def note_failure(self, url: str) -> None:
         self._failed.note(url)
@@ -239,7 +239,7 @@ def _remove_version(connection: Connection, stored: StoredFile, auditor: FileAud
 
 
 class FailedNodes:
-    """Remembers where puts have failed, so that they go to the others first; thread-safe.
+    """Remembers which nodes have failed, so that the others are asked first; thread-safe.
 
     Args:
         clock: seconds that never go back.

@@ -50,7 +50,7 @@ async def content_response(request: Request, reader: BufferedReader, more: Mappi
             return Response(None, answer.status, headers)
         assert answer.part is not None
         start, stop = answer.part
-        first = await _in_reader(partial(_read_first, reader, start, min(BLOCK, stop - start)))
+        first = await _in_reader(partial(_read_first, reader, start, stop))
         is_handed_over = True
         return StreamingResponse(_blocks(reader, first, stop - start), answer.status, headers)
     finally:
@@ -75,6 +75,7 @@ async def _blocks(reader: BufferedReader, first: bytes, count: int) -> AsyncIter
         await asyncio.shield(_in_reader(reader.close))  # it waits for a block that is being read
 
 
-def _read_first(reader: BufferedReader, start: int, count: int) -> bytes:
+def _read_first(reader: BufferedReader, start: int, stop: int) -> bytes:
+    cast("Any", reader.raw).stop = stop
     reader.seek(start)
-    return reader.read(count)
+    return reader.read(min(BLOCK, stop - start))
