@@ -22,7 +22,7 @@ from peerd.operate.actors import python_actor
 from peerd.operate.guard import RefusalLimit
 from peerd.operate.queries import Ended, Query, QuerySequence
 from peerd.runtime.concurrency import ForkSafeLock, ThreadPool
-from peerd.storage.node_upstream import FailedNodes
+from peerd.storage.failed_nodes import FailedNodes
 from peerd.store.connection.database import Database
 from peerd.store.schema.migrate import require_current_schema
 

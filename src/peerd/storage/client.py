@@ -19,9 +19,10 @@ from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.file_errors import ContentDiffers, FileConditionFailed, NoClusterSecret, NoNodeTakes
 from peerd.domain.files import StoredFile
 from peerd.doorbell.datagram import ClusterClock
+from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.file_headers import PutTarget, put_headers
 from peerd.storage.file_reader import FileReader, save
-from peerd.storage.node_upstream import FailedNodes, Nodes
+from peerd.storage.node_upstream import Nodes
 from peerd.storage.put_body import Body, Progress, opened_body
 from peerd.storage.transfer.errors import SourceFailed
 from peerd.storage.transfer.node_http import NodeHttp

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from http.client import HTTPResponse
 from typing import Any, Final
@@ -26,6 +25,7 @@ from peerd.domain.file_errors import (
 )
 from peerd.domain.files import DiskState, StoredFile, check_key
 from peerd.storage.auditing import REMOVE, FileAuditor, actor_query, state_of
+from peerd.storage.failed_nodes import FailedNodes
 from peerd.storage.file_headers import PutTarget
 from peerd.storage.placement.brake import ONLINE_WITHIN
 from peerd.storage.transfer.errors import SourceFailed, error_from_data
@@ -39,8 +39,6 @@ from peerd.store.files.disks import get_disk, list_disks, read_disks
 from peerd.store.files.uploads import find_completed_version, get_resumable, mark_aborted, uploads_of_key
 from peerd.store.files.versions import Condition, delete_file, find_file, get_file
 
-AVOIDED_FOR: Final = 30.0
-"""Seconds in which a node that has failed is the last that is asked."""
 MAX_ERROR_BODY: Final = 64 * 1024
 FINAL: Final = "TooFewDurable"
 """An error with which every node would answer, after a long time."""
@@ -236,29 +234,3 @@ def _remove_version(connection: Connection, stored: StoredFile, auditor: FileAud
         deleted = delete_file(connection, bucket, stored.key, condition)
         if deleted is not None:
             auditor.write(connection, REMOVE, f"{stored.bucket}/{stored.key}", state_of(deleted), None)
-
-
-class FailedNodes:
-    """Remembers which nodes have failed, so that the others are asked first; thread-safe.
-
-    Args:
-        clock: seconds that never go back.
-
-    >>> failed = FailedNodes(lambda: 7.0)
-    >>> failed.note("http://a")
-    >>> failed.last(["http://a", "http://b"])
-    ['http://b', 'http://a']
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._failed: dict[str, float] = {}
-
-    def note(self, url: str) -> None:
-        """A node has failed."""
-        self._failed[url] = self._clock()
-
-    def last(self, urls: Sequence[str]) -> list[str]:
-        """The nodes in their order, those that have failed lately behind the others."""
-        since = self._clock() - AVOIDED_FOR
-        return sorted(urls, key=lambda url: self._failed.get(url, float("-inf")) > since)

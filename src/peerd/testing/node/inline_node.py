@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, closing
-from typing import Any, Final, Self, TypeVar
+from functools import cached_property
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from sqlalchemy.engine import URL
 
 from peerd.config.parsing import parse_section
 from peerd.config.settings import ManagerSettings, WorkerSettings
-from peerd.domain.task import Task
+from peerd.domain.task import Call, Task
 from peerd.manager.chores import CHORES
-from peerd.operate.client import Client
+from peerd.operate.client import AioClient, Client
+from peerd.operate.job import Job
+from peerd.operate.operations import AsyncMode
+from peerd.operate.request import EnqueueOptions
 from peerd.runtime.observability.events import ChoreRan, EventBus
 from peerd.store.connection.database import Database, DatabaseThreads
 from peerd.store.nodes import Node, deactivate_silent, deregister_node, heartbeat
@@ -22,7 +26,6 @@ from peerd.store.schema.migrate import migrate
 from peerd.testing.clock import Clock, ClockNotGovernable
 from peerd.testing.event_recorder import EventRecorder
 from peerd.testing.faulty_database import FaultyDatabase, TemporaryDatabase
-from peerd.testing.node.eager_client import EagerClient
 from peerd.testing.node.messages import InlineMessageRouter
 from peerd.testing.node.process import InlineProcess, register_node
 from peerd.work.handlers import Queue
@@ -311,3 +314,59 @@ def _make_workers(serves: Sequence[Queue | TaskWorker], settings: Mapping[str, A
     for worker in workers:
         worker.settings = work_settings_of(worker, given)
     return workers
+
+
+class EagerClient(Client):
+    """A `Client` whose ``enqueue`` runs all tasks that are due."""
+
+    def __init__(
+        self, database: Database, run_due: Callable[[], object], run_due_async: Callable[[], Awaitable[object]]
+    ) -> None:
+        super().__init__(database)
+        self._run_due = run_due
+        self._run_due_async = run_due_async
+
+    def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job:
+        """`Client.enqueue`, and run all tasks that are due."""
+        job = super().enqueue(what, idempotency_key=idempotency_key, **options)
+        self._run_due()
+        return job
+
+    def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Job]:
+        """`Client.enqueue_many`, and run all tasks that are due."""
+        jobs = super().enqueue_many(what, idempotency_key=idempotency_key, **options)
+        self._run_due()
+        return jobs
+
+    @cached_property
+    def aio(self) -> AioClient:
+        """This client with awaitable operations."""
+        return EagerAioClient(AsyncMode(self._mode), self._run_due_async)
+
+
+class EagerAioClient(AioClient):
+    """``client.aio`` of an `EagerClient`."""
+
+    def __init__(self, mode: AsyncMode, run_due: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(mode)
+        self._run_due = run_due
+
+    async def enqueue(
+        self, what: Call | str, *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> Job:
+        """`AioClient.enqueue`, and run all tasks that are due."""
+        job = await super().enqueue(what, idempotency_key=idempotency_key, **options)
+        await self._run_due()
+        return job
+
+    async def enqueue_many(
+        self, what: Iterable[Call | str], *, idempotency_key: str | None = None, **options: Unpack[EnqueueOptions]
+    ) -> list[Job]:
+        """`AioClient.enqueue_many`, and run all tasks that are due."""
+        jobs = await super().enqueue_many(what, idempotency_key=idempotency_key, **options)
+        await self._run_due()
+        return jobs
