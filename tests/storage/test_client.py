@@ -247,8 +247,9 @@ def test_a_node_that_stands_still_is_the_last_that_is_asked_for_a_content(
     program.files.put(io.BytesIO(b"content"), "films/f")
     cluster.run_tasks()
     monkeypatch.setattr(node_http, "READ_TIMEOUT", 0.2)
-    with Relay(cluster.nodes["a"].url, answers=repeat(0)) as still:
-        serve_at(cluster, "a", still.url)
+    holder = program.files.stat("films/f").copies[0].node or ""
+    with Relay(cluster.nodes[holder].url, answers=repeat(0)) as still:
+        serve_at(cluster, holder, still.url)
         for _ in range(100):
             assert got(program, "films/f") == b"content"
             if still.ended:
