@@ -111,7 +111,7 @@ def act(connection: Connection, action: bulk.TaskAction, locked: Sequence[Task],
 def changed_values(change: bulk.BulkChange) -> dict[str, object]:
     """The columns that a change writes.
 
-    >>> changed_values(BulkChange(priority=20))
+    >>> changed_values(bulk.BulkChange(priority=20))
     {'priority': 20}
     """
     values: dict[str, object] = {} if change.priority is None else {"priority": change.priority}
