@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Jobs = list[Job]
-MOST_OF_OTHERS: Final = 10_000
+MOST_IN_CALL: Final = 10_000
 """Tasks that a user, or the client of a server, enqueues in a call: the process that serves it serves others too."""
 
 
@@ -112,8 +112,8 @@ class EnqueueOperations(OperationGroup[Mode], Generic[Mode]):
         return self._write_all("enqueue_batch", [new_task(what, **given) for what, given in tasks], idempotency_key)
 
     def _write_all(self, operation_name: str, new: list[NewTask], idempotency_key: str | None) -> Query[Jobs]:
-        if len(new) > MOST_OF_OTHERS and not self._mode.blocking.is_unrestricted:
-            raise InvalidTask("tasks", f"there are {len(new):,}; give at most {MOST_OF_OTHERS:,} in a call")
+        if len(new) > MOST_IN_CALL and not self._mode.blocking.is_unrestricted:
+            raise InvalidTask("tasks", f"there are {len(new):,}; give at most {MOST_IN_CALL:,} in a call")
         self._require_queue(operation_name, *{task.queue for task in new})
         key = None if idempotency_key is None else validation.idempotency_key(idempotency_key)
         span, new = self._traced(new)
