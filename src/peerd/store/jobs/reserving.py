@@ -222,7 +222,7 @@ def _reserve_on_mysql(
     """If others have locked some of the first jobs, those that follow are tried, a few at a time."""
     lanes = all_lanes(claimer.node_id)
     candidates = on_mysql.candidates(connection, claimer, lanes, limit, beside_limits=beside_limits)
-    rows = _lock_and_write(connection, claimer, [candidate[-1] for candidate in candidates], default_ttr)
+    rows = _lock_and_write(connection, claimer, candidates, default_ttr)
     if len(rows) == len(candidates):
         return rows
     seen = limit + SEEN_AMONG_COMPETITORS
@@ -230,8 +230,7 @@ def _reserve_on_mysql(
         on_mysql.candidates(connection, claimer, lanes, seen, beside_limits=beside_limits),
         rows=max(limit, FEW_CANDIDATES),
     ):
-        ids = [candidate[-1] for candidate in some]
-        rows += _lock_and_write(connection, claimer, ids, default_ttr, limit=limit - len(rows))
+        rows += _lock_and_write(connection, claimer, some, default_ttr, limit=limit - len(rows))
         if len(rows) == limit:
             break
     return rows

@@ -262,8 +262,7 @@ def _claim_chosen(
 
 
 def _read_candidates(connection: Connection, claimer: Claimer, lanes: Lanes, limit: int) -> Sequence[int]:
-    found = on_mysql.candidates(DriverConnection(connection), claimer, lanes, limit, beside_limits=True)
-    return [candidate[-1] for candidate in found]
+    return on_mysql.candidates(DriverConnection(connection), claimer, lanes, limit, beside_limits=True)
 
 
 def _write_claim(

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 
 from peerd.domain.limit import WHOLE_QUEUE
-from peerd.store.schema.tables import CLAIM_ORDER, limits, queues, tasks
+from peerd.store.schema.tables import limits, queues, tasks
 from peerd.store.statements import CompiledStatement, DriverConnection, queue_in_list, run_union
 from peerd.store.take.claimer import Claimer
 from peerd.store.take.eligibility import MAX_QUEUES, LaneRanks, Lanes, head_of_lane, is_on_duty, is_paused
@@ -26,16 +26,17 @@ FEW_QUEUES: Final = 16
 MAX_HEADS: Final = 64
 """Lanes of queues in one statement."""
 
+DIGITS: Final = 20
+"""Those of the greatest number."""
+
 Head = tuple[str, int]
 """A queue and a lane."""
-Candidate = tuple[Any, ...]
-"""Rank, failures, due time and id of a task."""
 
 
 def candidates(
     connection: DriverConnection, claimer: Claimer, lanes: Lanes, limit: int, *, beside_limits: bool
-) -> list[Candidate]:
-    """The first tasks of the claimer's queues that count for no limit, best first, read without locks.
+) -> list[int]:
+    """The ids of the first tasks of the claimer's queues that count for no limit, best first, read without locks.
 
     Args:
         connection: in a transaction, or committing each statement.
@@ -46,14 +47,14 @@ def candidates(
     """
     if len(claimer.queues) <= FEW_QUEUES:
         heads = [(queue, lane) for queue in claimer.queues for lane in lanes]
-        return _read_heads(connection, claimer, heads, limit, beside_limits=beside_limits)
+        return _first_ids(_read_heads(connection, claimer, heads, limit, beside_limits=beside_limits), limit)
     ranks = first_ranks(connection, claimer, _queues_with_tasks(connection, claimer.queues), lanes)
     if not beside_limits and any(one.limited is not None for one in ranks):
         return []
-    found: list[Candidate] = []
+    found: list[str] = []
     for heads in batches(best_heads(ranks, limit), rows=MAX_HEADS):
         found += _read_heads(connection, claimer, heads, limit, beside_limits=True)
-    return sorted(found)[:limit]
+    return _first_ids(found, limit)
 
 
 def best_heads(ranks: Sequence[LaneRanks], limit: int) -> list[Head]:
@@ -75,7 +76,7 @@ def first_ranks(connection: DriverConnection, claimer: Claimer, names: Sequence[
     parts = [(part, values) for part in (_FIRST_KEYED, _FIRST_UNKEYED, _HEAD) for values in of_lanes]
     state, found = _read_with_state(connection, claimer, names, parts)
     ranks: dict[Head, dict[str, int]] = defaultdict(dict)
-    for kind, queue, lane, rank, *_ in found:
+    for kind, queue, lane, rank in found:
         if rank is not None and (kind != "plain" or state.may_take_from(queue)):
             ranks[queue, int(lane)][kind] = int(rank)
     return [
@@ -84,9 +85,14 @@ def first_ranks(connection: DriverConnection, claimer: Claimer, names: Sequence[
     ]
 
 
+def _first_ids(places: Sequence[str], limit: int) -> list[int]:
+    """The ids of the first tasks by their `_PLACE`."""
+    return [int(place[-DIGITS:]) for place in sorted(places)[:limit]]
+
+
 def _read_heads(
     connection: DriverConnection, claimer: Claimer, heads: Sequence[Head], limit: int, *, beside_limits: bool
-) -> list[Candidate]:
+) -> list[str]:
     names = list(dict.fromkeys(queue for queue, _ in heads))
     only = names[0] if len(names) == 1 else None
     parts = [
@@ -98,7 +104,7 @@ def _read_heads(
     state, found = _read_with_state(connection, claimer, names, parts)
     if not beside_limits and any(row[0] == "keyed" or row[1] in state.limited for row in found if row[3] is not None):
         return []
-    return sorted(tuple(row[3:]) for row in found if row[0] is None and state.may_take_from(only or row[1]))[:limit]
+    return [row[3] for row in found if row[0] is None and state.may_take_from(only or row[1])]
 
 
 class _State(NamedTuple):
@@ -134,19 +140,22 @@ def _queues_with_tasks(connection: DriverConnection, names: Sequence[str]) -> li
     return list(dict.fromkeys(found))
 
 
-# ---------------------------------------------------------------- parts of the union: kind, queue, lane, candidate
+# ---------------------------------------------------------------- parts of the union: kind, queue, lane, place or rank
 
 
-_ROW: Final = ("kind", "queue", "lane", *(column.name for column in CLAIM_ORDER))
 _QUEUE: Final = sa.bindparam("queue", type_=sa.String())
 _LANE: Final = sa.bindparam("lane", type_=sa.Integer())
 _NOTHING: Final[sa.ColumnElement[Any]] = sa.literal_column("0")
 
 
-def _row(kind: str, queue: Any, lane: Any, *candidate: Any) -> sa.Select[Any]:
-    rest = (_NOTHING, _NOTHING, sa.null(), _NOTHING)[len(candidate) :]
-    columns = zip(_ROW, (sa.literal_column(f"'{kind}'"), queue, lane, *candidate, *rest), strict=True)
-    return sa.select(*(column.label(name) for name, column in columns))
+def _digits(value: sa.ColumnElement[int]) -> sa.ColumnElement[str]:
+    """A number that is not negative, as a text that sorts as it does."""
+    return sa.func.lpad(value, sa.literal_column(str(DIGITS)), sa.literal_column("'0'"))
+
+
+def _row(kind: str, queue: Any, lane: Any, rank: Any = _NOTHING) -> sa.Select[Any]:
+    columns = {"kind": sa.literal_column(f"'{kind}'"), "queue": queue, "lane": lane, "place": rank}
+    return sa.select(*(column.label(name) for name, column in columns.items()))
 
 
 def _state() -> CompiledStatement:
@@ -166,11 +175,20 @@ def _least(
 
 
 _STATE: Final = _state()
-_TASKS: Final = CompiledStatement(
-    head_of_lane(_QUEUE, _LANE, sa.null(), sa.bindparam("named", type_=sa.String()), sa.null(), *CLAIM_ORDER)
+_PLACE: Final = sa.func.concat(
+    _digits(tasks.c.claim_rank + sa.literal_column(str(2**63))),
+    _digits(tasks.c.failures),
+    tasks.c.due_at,
+    _digits(tasks.c.id),
 )
-"""The first tasks of a lane. A value costs a client 0.4 µs, and NULL nothing: the kind, and a queue that is alone."""
-_HEAD: Final = CompiledStatement(head_of_lane(_QUEUE, _LANE, sa.literal_column("'plain'"), _QUEUE, _LANE, *CLAIM_ORDER))
+"""One text that sorts as the values of `CLAIM_ORDER` do, and ends with the id: each value costs a client 0.4 µs."""
+_TASKS: Final = CompiledStatement(
+    head_of_lane(_QUEUE, _LANE, sa.null(), sa.bindparam("named", type_=sa.String()), sa.null(), _PLACE)
+)
+"""The first tasks of a lane. NULL costs a client nothing: the kind, and a queue that is alone."""
+_HEAD: Final = CompiledStatement(
+    head_of_lane(_QUEUE, _LANE, sa.literal_column("'plain'"), _QUEUE, _LANE, tasks.c.claim_rank)
+)
 _FIRST_KEYED: Final = _least("keyed", tasks.c.claim_rank, PENDING_WITH_KEY, tasks.c.lane == _LANE, lane=_LANE)
 _FIRST_UNKEYED: Final = _least("unkeyed", tasks.c.claim_rank, PENDING_WITHOUT_KEY, tasks.c.lane == _LANE, lane=_LANE)
 _HAS_KEYED: Final = _least("keyed", tasks.c.lane, PENDING_WITH_KEY)
