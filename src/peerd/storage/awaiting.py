@@ -50,7 +50,10 @@ def threads_of(pool: ThreadPoolExecutor) -> Run:
 
 
 class TooFewDurable(PeerdError):
-    """A put was not acknowledged: fewer copies than its class wants were durable in time. Nothing was stored."""
+    """A put was not acknowledged: fewer copies than its class wants were durable in time. Nothing was stored.
+
+    The bytes of an upload in parts stay for an hour, in which it can be completed again.
+    """
 
     def __init__(self, durable: int, wanted: int, seconds: float) -> None:
         self.durable = durable
@@ -58,7 +61,7 @@ class TooFewDurable(PeerdError):
         self.seconds = seconds
         super().__init__(
             f"{durable} of {wanted} copies were durable within {seconds:g} s, so nothing was stored; "
-            "see which disks are online: peerd files disks list"
+            "see which disks are online (peerd files disks list), then put it again: an upload in parts goes on"
         )
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 import msgspec
 from sqlalchemy.engine import Connection
@@ -31,7 +31,7 @@ from peerd.storage.put_groups import EnteredPut
 from peerd.store.audit import NewAuditEntry
 from peerd.store.files.buckets import Bucket, get_bucket_and_class
 from peerd.store.files.publishing import FilePut
-from peerd.store.files.versions import Condition, NewFile, discard_staged, get_version, stage
+from peerd.store.files.versions import Condition, NewFile, discard_staged, get_version, stage, stage_again
 
 
 class NoDiskHasRoom(PeerdError):
@@ -87,6 +87,9 @@ class Receiving:
         disk: of its first copy.
         part: on it.
     """
+
+    KEPT_AFTER: ClassVar[tuple[type[PeerdError], ...]] = (DatabaseUnavailable,)
+    """Errors that leave the content: it may be in the catalogue; if it is not, it is removed as an unknown one."""
 
     def __init__(self, node: StorageNode, disk: LocalDisk, part: ContentWriter) -> None:
         self._node = node
@@ -161,8 +164,8 @@ class Receiving:
             published = self._node.puts.publish(EnteredPut(put=put, file_class=kept, entry=entry, also=also))
             self._node.ring()
             return published
-        except DatabaseUnavailable:
-            raise  # it may be in the catalogue; if it is not, the content is removed as an unknown one
+        except self.KEPT_AFTER:
+            raise
         except PeerdError:
             self._take_back(new.id)
             raise
@@ -181,8 +184,10 @@ class Receiving:
         view = self._node.view()
 
         def stage_and_plan(connection: Connection) -> None:
-            if get_version(connection, new.id) is None:  # a completion that was interrupted has staged it
+            if get_version(connection, new.id) is None:
                 stage(connection, bucket, new)
+            else:  # by a completion that was interrupted, or whose copies were not made in time
+                stage_again(connection, new.id)
             self._node.check(connection, [new.id], view)
 
         self._node.database.run(stage_and_plan)

@@ -23,7 +23,7 @@ from peerd.domain.errors import DatabaseUnavailable, PeerdError
 from peerd.domain.file_errors import UploadGone, UploadPositionDiffers
 from peerd.domain.files import FileState, StoredFile
 from peerd.storage.auditing import FileAuditor
-from peerd.storage.awaiting import Steps
+from peerd.storage.awaiting import Steps, TooFewDurable
 from peerd.storage.disk.content_id import ContentId, new_content_id
 from peerd.storage.disk.digest import ContentHasher, ContentReading, Digest, hash_file, refuse_difference
 from peerd.storage.disk.errors import ContentExists, ContentMismatch, DiskError
@@ -267,7 +267,7 @@ def complete(node: StorageNode, upload_id: str, size: int, digest: str, auditor:
                 receiving.durable_within, min(LONGEST_WAIT, node.options.durable_within + size / COPIED_PER_SECOND)
             )
             file = yield from receiving.finish(received, also=end)
-    except (DatabaseUnavailable, DiskError, UploadDisk, UploadPositionDiffers):
+    except (*_Completion.KEPT_AFTER, DiskError, UploadDisk, UploadPositionDiffers):
         raise  # it can be completed again
     except UploadGone:
         return _completed(node, upload_id)
@@ -344,7 +344,9 @@ def _whole_part(node: StorageNode, upload: Upload, disk: LocalDisk) -> AppendedP
 
 
 class _Completion(Receiving):
-    """The completion of an upload: what is not published stays, to be completed again."""
+    """The completion of an upload: its bytes stay, to be completed again; with too few copies, staged for an hour."""
+
+    KEPT_AFTER = (DatabaseUnavailable, TooFewDurable)
 
     def close(self) -> None:
         with self._lock:

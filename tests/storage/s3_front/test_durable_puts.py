@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+import sqlalchemy as sa
 from blake3 import blake3
 
 from peerd.domain.files import FileClass
@@ -23,8 +24,10 @@ from peerd.storage.running_uploads import COMPLETED_AT_ONCE
 from peerd.storage.server.app import THREADS
 from peerd.storage.server.file_routes import MAX_AT_ONCE
 from peerd.store.files.buckets import get_bucket
+from peerd.store.files.checks import STAGED_FOR
 from peerd.store.files.classes import set_class
-from peerd.store.schema.tables import disks, files
+from peerd.store.schema.tables import disks, file_checks, files
+from peerd.store.schema.types import seconds_from_now
 from peerd.testing import eventually
 from tests.storage.nodes import ServedNode, ask_node, node_signature
 from tests.storage.s3_front.conftest import S3Cluster
@@ -98,6 +101,38 @@ def test_a_put_that_is_given_up_leaves_nothing_and_no_copy_that_looks_damaged(cl
     assert a.contents() == before
     assert [event for event in a.events if isinstance(event, BadCopiesFound)] == []
     assert ask_node(a, "GET", "/files/films/f").status_code == 404
+
+
+def test_an_upload_with_too_few_copies_in_time_is_completed_later_without_sending_it_again(cluster: S3Cluster) -> None:
+    a, complete = cluster.a, upload(cluster.a, "film")
+    patient = a.node.options
+    a.node.options = msgspec.structs.replace(patient, durable_within=0.1)
+    assert complete() == 503
+    assert ask_node(a, "GET", "/files/films/film").status_code == 404
+    a.node.options = patient
+    with ThreadPoolExecutor(1) as client:
+        again = client.submit(complete)
+        cluster.run_tasks()  # the copy that was planned is made at last
+        assert again.result(30) == 201
+    assert len(ask_node(a, "GET", "/files/films/film").content) == 1_000
+
+
+def test_an_upload_with_too_few_copies_for_an_hour_begins_anew(cluster: S3Cluster) -> None:
+    a, complete = cluster.a, upload(cluster.a, "film")
+    before = a.contents()
+    a.node.options = msgspec.structs.replace(a.node.options, durable_within=0.1)
+    assert complete() == 503
+    is_staged, change = files.c.state == "staged", cluster.catalogue.change
+    change(files, is_staged, created_at=seconds_from_now(0.9 * -STAGED_FOR))
+    assert complete() == 503, "the hour begins again"
+    assert cluster.catalogue.count(files, files.c.created_at < seconds_from_now(0.5 * -STAGED_FOR)) == 0
+    change(files, is_staged, created_at=seconds_from_now(-STAGED_FOR))
+    change(file_checks, sa.true(), due_at=seconds_from_now(-1))
+    cluster.run_tasks()
+    assert complete() == 410
+    cluster.run_tasks()
+    assert a.contents() == before
+    assert cluster.catalogue.count(files) == 1, "the other file alone"
 
 
 def test_a_node_whose_readers_all_wait_for_a_frozen_node_sends_contents_to_others(cluster: S3Cluster) -> None:

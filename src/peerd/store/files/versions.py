@@ -140,6 +140,12 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
     request_checks(connection, {new.id: DANGER_OF_NEW})
 
 
+def stage_again(connection: Connection, file_id: int) -> None:
+    """Let a version that is staged be so as long as one that was staged now."""
+    is_staged = files.c.id == file_id, files.c.state == FileState.STAGED.value
+    connection.execute(sa.update(files).where(*is_staged).values(created_at=now()))
+
+
 def row_of(new: NewFile, bucket: Bucket) -> dict[str, Any]:
     """The columns of a version that its put knows."""
     same = {name: getattr(new, name) for name in ("id", "class_name", "size", "blake3", "etag", "content_type")}
