@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from peerd.domain.access import FileAccessKey
 from peerd.domain.file_errors import (
@@ -67,12 +68,33 @@ def test_a_wrong_class_and_a_bucket_name_that_s3_would_refuse_are_refused(store:
             store.run(buckets.create_bucket, name)
 
 
+def test_of_two_changes_of_a_bucket_at_once_both_hold(catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = catalogue.store
+    catalogue.bucket(quota=100)
+    if store.is_single_writer:
+        return  # the second one waits until the first one has ended
+
+    def change_the_quota_meanwhile(connection: Connection, name: str) -> FileClass:
+        store.run(buckets.change_bucket, "films", quota=200)
+        return classes.get_class(connection, name)
+
+    store.run(classes.set_class, FileClass(name="archive"))
+    monkeypatch.setattr(buckets, "get_class", change_the_quota_meanwhile)
+    store.run(buckets.change_bucket, "films", class_name="archive")
+    changed = store.read(buckets.get_bucket, "films")
+    assert (changed.class_name, changed.quota) == ("archive", 200)
+
+
 def test_buckets_are_created_once_changed_and_deleted_when_they_are_empty(catalogue: Catalogue) -> None:
     store, films = catalogue.store, catalogue.bucket(quota=100)
     with pytest.raises(BucketExists):
         catalogue.bucket()
     with pytest.raises(BucketNotFound):
         store.read(buckets.get_bucket, "stills")
+    for quota in (-1, 2**63):
+        with pytest.raises(InvalidFile, match="quota"):
+            store.run(buckets.change_bucket, "films", quota=quota)
+    assert store.run(buckets.change_bucket, "films").quota == 100
     assert store.run(buckets.change_bucket, "films", no_quota=True).quota is None
     with pytest.raises(FileClassNotFound):
         store.run(buckets.change_bucket, "films", class_name="archive")

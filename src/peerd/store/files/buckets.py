@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -162,13 +163,13 @@ def change_bucket(
     """
     bucket = get_bucket(connection, name)
     _check_quota(quota)
+    values: dict[str, Any] = {}  # what is not given stays as another change of this moment leaves it
     if class_name is not None:
-        get_class(connection, class_name)
-    values = {
-        "class_name": class_name or bucket.class_name,
-        "quota": None if no_quota else bucket.quota if quota is None else quota,
-    }
-    connection.execute(sa.update(file_buckets).where(file_buckets.c.id == bucket.id).values(**values))
+        values["class_name"] = get_class(connection, class_name).name
+    if quota is not None or no_quota:
+        values["quota"] = None if no_quota else quota
+    if values:
+        connection.execute(sa.update(file_buckets).where(file_buckets.c.id == bucket.id).values(values))
     return get_bucket(connection, name)
 
 
