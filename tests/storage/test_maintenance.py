@@ -320,6 +320,7 @@ def test_a_check_that_fails_is_set_aside_and_the_others_are_done(cluster: Storag
         [reported] = failures(a)
         assert reported.component == "storage: a check"
         assert f"of file {damaged:016x}" in reported.error, "once, however often it has failed"
+        assert reported.failures == 1
     cluster.keep("a", "c")
     assert_stored_twice(cluster, contents, without=b.disk)
 

@@ -22,7 +22,7 @@ from peerd.store.schema.tables import processes as process_table
 from peerd.store.schema.tables import schedule_runs as run_table
 from peerd.store.schema.tables import schedules as schedule_table
 from peerd.store.schema.tables import stored_schedules as stored_table
-from peerd.store.schema.types import seconds_from_now
+from peerd.store.schema.types import now, seconds_from_now
 from tests.store.schedule_steps import (
     PROCESS,
     SILENCE,
@@ -390,13 +390,15 @@ def test_a_run_whose_node_is_gone_is_lost_and_run_again_by_another_where_the_pol
 def test_a_run_is_not_lost_while_its_process_sends_heartbeats_though_its_node_has_no_agent(world: World) -> None:
     given = declared(world)
     claimer = world.claimer(pid=PROCESS[1])
-    run = world.run(schedule_runs.request_run, "s")
-    take(world, run, given)
+    of_process = sa.update(process_table).where(process_table.c.id == claimer.process_id)
     silence_node(world, "a", SILENCE + 1)
-    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
-    silent = sa.update(process_table).where(process_table.c.id == claimer.process_id)
-    world.execute(silent.values(checked_at=seconds_from_now(-SILENCE - 1)))
-    assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id]
+    for change in ({"ended_at": now()}, {"ended_at": None, "checked_at": seconds_from_now(-SILENCE - 1)}):
+        run = world.run(schedule_runs.request_run, "s")
+        take(world, run, given)
+        world.execute(of_process.values(ended_at=None))
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == []
+        world.execute(of_process.values(change))
+        assert world.run(schedule_runs.mark_lost_runs, SILENCE) == [run.id], change
 
 
 def test_a_run_of_an_earlier_incarnation_is_lost_when_the_new_one_is_old_enough(world: World) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from peerd import Context, JobFailed, Message, Queue, Snooze, Status, Task, TaskWorker
-from peerd.runtime.observability.events import MessageNotDelivered
-from peerd.runtime.process.process_context import NotAvailableInProcess
+from peerd.runtime.observability.events import EventBus, MessageNotDelivered
+from peerd.runtime.process.process_context import NotAvailableInProcess, ProcessContext
 from peerd.testing import AttemptEnded, ClaimLost, InlineNode, run_inline
 from tests.support.servers import DATABASES, DatabaseFactory
 from tests.testing.mail import invite, mail, ran, send, statuses
 from tests.unit.work import process_handlers
+from tests.unit.work.test_rung_polling import FakeLink
 
 
 def test_a_task_is_run_when_the_test_decides_and_not_before() -> None:
@@ -183,3 +184,5 @@ async def test_what_a_process_does_not_have_is_named_in_the_error() -> None:
     async with InlineNode(listener):
         with pytest.raises(NotAvailableInProcess, match="only in the processes of a running node"):
             listener.process.shared("x")
+    with pytest.raises(NotAvailableInProcess, match="only in processes that have a database"):
+        ProcessContext(FakeLink(), EventBus()).client  # noqa: B018 - the attribute access raises

@@ -241,7 +241,7 @@ def test_parts_are_copied_from_objects(s3: Any) -> None:
     assert s3.get_object(Bucket="films", Key="f")["Body"].read() == content[1000 : 6 * MIB + 1] + content
 
 
-def test_a_range_that_ends_behind_the_source_makes_no_part(s3: Any) -> None:
+def test_a_range_that_ends_behind_the_source_and_a_copy_with_a_body_make_no_part(s3: Any) -> None:
     s3.put_object(Bucket="films", Key="source", Body=b"hello world")
     upload = begin(s3)
     part = {**upload, "PartNumber": 1, "CopySource": "films/source"}
@@ -252,6 +252,9 @@ def test_a_range_that_ends_behind_the_source_makes_no_part(s3: Any) -> None:
         ("bytes=2-", ("InvalidArgument", 400)),
     ):
         assert error_of(s3.upload_part_copy, **part, CopySourceRange=wanted) == error, wanted
+    url = s3.generate_presigned_url("upload_part_copy", part)
+    refused = httpx.put(url, headers={"x-amz-copy-source": "films/source"}, content=b"a copy has no body")
+    assert (refused.status_code, "MaxMessageLengthExceeded" in refused.text) == (400, True)
     s3.upload_part_copy(**part, CopySourceRange="bytes=6-10")
     [only] = s3.list_parts(**upload)["Parts"]
     assert only["Size"] == 5
