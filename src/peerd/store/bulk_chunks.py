@@ -293,7 +293,7 @@ class _Chunk:
 
     def _skipped_in_all(self, counts: dict[str, int]) -> int:
         """Also those that had changed before the walk came to them: what is missing of the number of the preview."""
-        if self._bulk.most is not None or self._bulk.at_least:
+        if self._bulk.most is not None:
             return counts["skipped"]
         return max(self._bulk.matched - counts["done"] - counts["failed"], counts["skipped"])
 
