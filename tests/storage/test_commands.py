@@ -46,6 +46,8 @@ def test_files_are_put_and_got_one_by_one_by_patterns_and_as_folders(peerd: Peer
     assert sorted(path.name for path in (project / "many").iterdir()) == ["a.mov", "ö.txt"]
     peerd("files", "put", "-", "films/piped", stdin="from a pipe")
     assert peerd("files", "get", "films/piped", "-").out == "from a pipe"
+    for limit, has_more in (("1", True), ("2", False)):
+        assert peerd("files", "ls", "films/[ap]*", "--limit", limit, "--json").json["has_more"] is has_more
     status = peerd("files", "stat", "films/piped", "films/a.mov").out
     assert re.findall(r"^ *type +(\S+)", status, re.MULTILINE) == ["–", "video/quicktime"]
 
