@@ -60,7 +60,7 @@ class TooFewDurable(PeerdError):
         self.wanted = wanted
         self.seconds = seconds
         super().__init__(
-            f"{durable} of {wanted} copies were durable within {seconds:g} s, so nothing was stored; "
+            f"{durable} of {wanted} copies were durable within {seconds:.3g} s, so nothing was stored; "
             "see which disks are online (peerd files disks list), then put it again: an upload in parts goes on"
         )
 

@@ -141,7 +141,7 @@ def stage(connection: Connection, bucket: Bucket, new: NewFile) -> None:
 
 
 def stage_again(connection: Connection, file_id: int) -> None:
-    """Let a version that is staged be so as long as one that was staged now."""
+    """Begin the time anew in which a staged version can become current."""
     is_staged = files.c.id == file_id, files.c.state == FileState.STAGED.value
     connection.execute(sa.update(files).where(*is_staged).values(created_at=now()))
 

@@ -27,7 +27,7 @@ MAX_HEADS: Final = 64
 """Lanes of queues in one statement."""
 
 DIGITS: Final = 20
-"""Those of the greatest number."""
+"""Of the greatest number that MySQL has."""
 
 Head = tuple[str, int]
 """A queue and a lane."""
