@@ -166,7 +166,7 @@ class DiskFaults(FaultInjector):
                 self._fleet.make_disk(node)
 
     def lose_file(self) -> tuple[int, str]:
-        """Remove all copies of a file; its id and its key.
+        """Remove all copies of a file; its id and its key. An empty one would be copied all the same, without a source.
 
         A copy may have been begun meanwhile, on a disk that has more space: such a file is made whole from it, and
         another one is lost.
@@ -177,7 +177,9 @@ class DiskFaults(FaultInjector):
             whole = [
                 file.id
                 for file in rows.files.values()
-                if set(rows.copies[file.id]) <= set(rows.paths) and set(rows.copies[file.id].values()) == stored
+                if file.size
+                and set(rows.copies[file.id]) <= set(rows.paths)
+                and set(rows.copies[file.id].values()) == stored
             ]
             file_id = self.rng.choice(whole)
             with recorded_fault("lost file", f"{file_id:016x}"):
