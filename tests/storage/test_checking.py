@@ -111,6 +111,12 @@ def test_a_planned_copy_whose_task_has_ended_without_it_is_planned_anew(catalogu
         assert check(catalogue).tasks == 1, ended
         assert len({task["id"] for task in enqueued(catalogue)} | {latest}) == number + 1
     assert catalogue.copies(put.id) == {here: "stored", there: "planned"}
+    catalogue.change(tasks, sa.true(), status="dead")
+    catalogue.store.run(copies.copies_bad, here, [put.id])
+    lost = check(catalogue)
+    assert (lost.decisions[put.id].health, lost.tasks) == (FileHealth.LOST, 0), "there is nothing to copy"
+    catalogue.store.run(copies.copies_restored, here, [put.id])
+    assert check(catalogue).tasks == 1
 
 
 def test_small_files_share_a_task_and_a_large_one_has_its_own(catalogue: Catalogue) -> None:

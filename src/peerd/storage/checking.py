@@ -238,10 +238,10 @@ class _Check:
         danger = _danger(decision)
         orphaned = {row.copy.disk_id for row in rows if row.task_id not in unfinished}
         planned = {row.copy.disk_id for row in rows if row.copy.state is CopyState.PLANNED}
-        for disk_id in [*decision.copy_to, *sorted(planned & orphaned - set(decision.forget))]:
-            if not file.needs.is_deleted:
-                self._promise(disk_id, file.needs.size)
-                self._copies[disk_id, danger][file.id] = file.needs.size
+        again = planned & orphaned - set(decision.forget) if decision.good else ()  # else there is nothing to copy
+        for disk_id in [*decision.copy_to, *sorted(again)]:
+            self._promise(disk_id, file.needs.size)
+            self._copies[disk_id, danger][file.id] = file.needs.size
         for disk_id in decision.verify:
             self._verifications[disk_id].append(file.id)
         removing = {row.copy.disk_id for row in rows if row.copy.state is CopyState.REMOVING}

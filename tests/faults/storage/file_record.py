@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -69,9 +69,12 @@ class FileRecord:
             for key, digest in states.items():
                 self._versions[key].append(SeenVersion(digest, at))
 
-    def acknowledged(self, keys: Iterable[str], at: float) -> None:
-        """The request has done what it was to do: earlier states are over."""
+    def acknowledged(self, keys: Collection[str], at: float) -> None:
+        """The request has done what it was to do: earlier states are over, and so are moves from or to these keys."""
         with self._lock:
+            self._unknown_moves = [
+                move for move in self._unknown_moves if not {move.source, move.target}.intersection(keys)
+            ]
             for key in keys:
                 for version in self._versions[key][:-1]:
                     version.ended = at if version.ended is None else version.ended

@@ -68,3 +68,6 @@ def test_a_file_whose_move_had_no_answer_is_at_one_of_two_keys() -> None:
     assert record.wrong_ends({"a": "two"}) == record.wrong_ends({"b": "two"}) == []
     assert record.wrong_ends({"a": "two", "b": "two"})
     assert record.wrong_ends({})
+    record.began({"b": ABSENT}, 8.0)
+    record.acknowledged(["b"], 9.0)
+    assert record.wrong_ends({}) == []
